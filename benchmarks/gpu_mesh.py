@@ -18,6 +18,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh
 
 import sparrow as sp
+from sparrow.optimizer import OptimizerState
 
 COLLECTIVES = ("all-to-all", "all-reduce", "all-gather", "collective-permute", "reduce-scatter")
 DEVICES = 8
@@ -55,7 +56,7 @@ def program(exchange: str, mesh: Mesh, batch: int = 8192) -> dict[str, Any]:
     params = on(everywhere, jax.eval_shape(gpu_dlrm.init_params, key))
     state = jax.eval_shape(lambda params: (optimizer.tx.init(params), jnp.zeros((), jnp.int32)), params)
     dense, skipped = on(everywhere, state)
-    state = sp.optimizer.OptimizerState(embedding, params, dense, None, None, skipped)
+    state = OptimizerState(embedding, params, dense, None, None, skipped)
     ids, numbers, labels = gpu_dlrm.draw(batch)
     routed = embedder.measure(dict(zip(gpu_dlrm.FEATURES, ids, strict=True)))
     described = dataclasses.replace(routed, put=lambda arrays: on(split, arrays))

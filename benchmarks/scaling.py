@@ -59,18 +59,18 @@ def large(rows: int, dim: int, batch: int, devices: int | None = None, small: bo
 
 def planned() -> None:
     """Print the plan for many devices."""
-    from sparrow import plan
+    from sparrow import planning
     from sparrow.reports import size
 
     config = large(40_000_000, 128, 65_536)
-    one = plan.plan(config)
-    links = plan.Links(link=300e9, network=50e9, latency=20e-6, memory=3000e9)
+    one = planning.plan(config)
+    links = planning.Links(link=300e9, network=50e9, latency=20e-6, memory=3000e9)
     columns = ["devices", "processes", "memory of a device", "tables", "sent in the process", "sent to others"]
     columns += ["fullest pair, owner", "padding", "step, ms", "rows, ms", "exchange, ms", "dense, ms"]
     print("| " + " | ".join(columns) + " |")
     print("|" + "---|" * 12)
     for devices in (8, 64, 256, 1024):
-        many = plan.spread(config, one, devices, devices // 8, links)
+        many = planning.spread(config, one, devices, devices // 8, links)
         [stack] = many.stacks.values()
         cells = [
             devices,

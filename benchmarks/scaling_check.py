@@ -119,7 +119,7 @@ def beside_the_plan() -> list[Step]:
     """Return all cases: the real steps run in processes of their own, with as many virtual devices."""
     from scaling import large
 
-    from sparrow import plan
+    from sparrow import planning
 
     found = {}
     for devices in DEVICES:
@@ -129,12 +129,12 @@ def beside_the_plan() -> list[Step]:
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         found[devices] = json.loads(done.stdout.splitlines()[-1])
     steps = []
-    units = plan.Links(link=1.0, network=1.0, latency=1.0, memory=1.0)  # seconds are bytes, or a number of collectives
+    units = planning.Links(link=1.0, network=1.0, latency=1.0, memory=1.0)  # seconds are bytes, or collectives
     for i, batch in enumerate(BATCHES):
         config = large(ROWS, DIM, batch, small=True)
-        one = plan.plan(config)
+        one = planning.plan(config)
         for devices in DEVICES:
-            many = plan.spread(config, one, devices, links=units)
+            many = planning.spread(config, one, devices, links=units)
             steps.append(
                 Step(
                     devices,

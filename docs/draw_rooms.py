@@ -45,7 +45,7 @@ ORDER = [
     "exports",
     "samples",
     "frames",
-    "plan",
+    "planning",
     "tuning",
     "cli",
 ]

@@ -15,17 +15,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-import sparrow
 from sparrow.cli.parsing import make_parser
 from sparrow.config.loading.json_schema import json_schema
 
 sys.path.insert(0, str(Path(__file__).parent))
 from site_docstrings import markdown
+from site_names import ROOMS, described, listed, module_of
 
-ROOMS = (
-    *("sparrow", "rules", "dense", "schedules", "losses", "metrics", "models", "data"),
-    *("nnx", "linen", "config", "runs", "checkpoint", "exports", "serving"),
-)
 EXAMPLES = Path(__file__).parents[1] / "examples"
 EXAMPLES_PAGE = "reference/examples.md"
 KINDS = {
@@ -161,11 +157,12 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 def python_page(room: str) -> str:
     """Return the reference of all public names of a room."""
-    path = "sparrow" if room == "sparrow" else f"sparrow.{room}"
-    module = sparrow if room == "sparrow" else getattr(sparrow, room)
-    parts = [f"# {path}", markdown(inspect.cleandoc(module.__doc__ or ""))]
-    for name in module.__all__:
-        value = getattr(module, name)
-        if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("sparrow"):
-            parts.append(f"::: {value.__module__}.{value.__qualname__}")
+    module = module_of(room)
+    parts = [f"# {module.__name__ if room == 'sparrow' else f'sparrow.{room}'}"]
+    parts.append(markdown(inspect.cleandoc(module.__doc__ or "")))
+    rows = [f"| `{name}` | {shown(line)} |" for name, line in listed(room).items()]
+    parts += ["\n".join(["| name | |", "|---|---|", *rows])] if rows else []
+    # a shorter name of the same class, such as schedules.cosine, is on the page once
+    once = {f"{value.__module__}.{value.__qualname__}": None for value in described(room).values()}
+    parts += [f"::: {path}" for path in once]
     return "\n\n".join(parts)

@@ -18,18 +18,13 @@ if TYPE_CHECKING:
         data,
         dense,
         exports,
-        frames,
         losses,
         metrics,
         models,
-        optimizer,
-        plan,
-        reports,
         rules,
         runs,
         schedules,
         serving,
-        tasks,
     )
     from sparrow.embedding import (
         Dynamic,
@@ -51,6 +46,7 @@ if TYPE_CHECKING:
     from sparrow.frames import fit, guess
     from sparrow.kernels import backends
     from sparrow.optimizer import Optimizer
+    from sparrow.planning import plan
     from sparrow.rules import Rule
 
 _LAZY = {
@@ -76,21 +72,17 @@ _LAZY = {
     "dense": "sparrow.dense",
     "exports": "sparrow.exports",
     "fit": "sparrow.frames:fit",
-    "frames": "sparrow.frames",
     "guess": "sparrow.frames:guess",
     "linen": "sparrow.embedding.linen",
     "losses": "sparrow.losses",
     "metrics": "sparrow.metrics",
     "models": "sparrow.models",
     "nnx": "sparrow.embedding.nnx",
-    "optimizer": "sparrow.optimizer",
-    "plan": "sparrow.plan",
-    "reports": "sparrow.reports",
+    "plan": "sparrow.planning:plan",
     "rules": "sparrow.rules",
     "runs": "sparrow.runs",
     "schedules": "sparrow.schedules",
     "serving": "sparrow.serving",
-    "tasks": "sparrow.tasks",
 }
 
 
@@ -130,19 +122,15 @@ __all__ = [
     "dense",
     "exports",
     "fit",
-    "frames",
     "guess",
     "linen",
     "losses",
     "metrics",
     "models",
     "nnx",
-    "optimizer",
     "plan",
-    "reports",
     "rules",
     "runs",
     "schedules",
     "serving",
-    "tasks",
 ]

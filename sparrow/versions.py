@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__version__: Final = "0.1.0"
+__version__: Final = "0.2.0"
 
 PACKAGES: Final = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint", "pyarrow")
 

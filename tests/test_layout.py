@@ -69,7 +69,7 @@ def inner_imports(path):
     """The inner modules of other rooms that one module imports."""
     others = {name for name in imports()[path] if name.count(".") > 1 and name.split(".")[1] != room(path)}
     inner = {name for name in others if not is_door(name)} - SIDE_DOORS
-    if room(path) == "plan":  # a plan rehearses the training loop piece by piece
+    if room(path) == "planning":  # a plan rehearses the training loop piece by piece
         inner = {name for name in inner if not name.startswith("sparrow.runs.")}
     return sorted(inner)
 

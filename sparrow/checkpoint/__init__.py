@@ -25,23 +25,11 @@ from sparrow.checkpoint.tables import check_shape, placed, rows_of
 
 __all__ = [
     "CheckpointError",
-    "Checkpoints",
     "Damaged",
-    "Key",
-    "Saved",
     "StateCheckpoints",
-    "TableRows",
-    "Vanished",
-    "changed_bytes",
-    "changed_of",
-    "check_shape",
-    "named",
-    "passed_over",
-    "placed",
-    "plain",
     "restore_orbax",
-    "rows_of",
-    "saved_steps",
-    "unnamed",
-    "whole",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,5 +4,3 @@ A user's mistake gives one line on the standard error for each problem, and exit
 """
 
 from sparrow.cli.entry import main
-
-__all__ = ["main"]

@@ -30,21 +30,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Show the plan of a config."""
-    from sparrow import plan
+    from sparrow import planning
 
     loaded = given_config(options)
-    made, many = plan.plan(loaded), None
+    made, many = planning.plan(loaded), None
     devices = options.devices or (loaded.train.mesh.data if loaded.train.mesh is not None else 1)
     if devices > 1 or options.processes > 1:
         memory = None if options.memory is None else options.memory * 1e9
-        links = plan.Links(options.link * 1e9, options.network * 1e9, options.latency * 1e-6, memory)
-        many = plan.spread(loaded, made, max(devices, options.processes), options.processes, links)
+        links = planning.Links(options.link * 1e9, options.network * 1e9, options.latency * 1e-6, memory)
+        many = planning.spread(loaded, made, max(devices, options.processes), options.processes, links)
     if options.json:
         out(json.dumps(made.to_dict() | ({} if many is None else {"spread": many.to_dict()}), indent=1))
         return
-    plan.show(made)
+    planning.show(made)
     if many is not None:
-        plan.show_spread(many)
+        planning.show_spread(many)
 
 
 COMMAND = Command(
@@ -53,5 +53,5 @@ COMMAND = Command(
     arguments,
     run,
     compiles=True,
-    modules=("sparrow.plan",),
+    modules=("sparrow.planning",),
 )

@@ -69,8 +69,6 @@ if TYPE_CHECKING:
     from sparrow.config.torcheasyrec import from_json, import_config
 
 __all__ = [
-    "RULES",
-    "WIDE",
     "Assembly",
     "Catalog",
     "Checkpoint",
@@ -93,37 +91,25 @@ __all__ = [
     "Task",
     "Train",
     "assemble",
-    "candidate_notes",
-    "catalog_items",
-    "catalog_of",
-    "catalog_user",
-    "counts_epochs",
     "dense_optimizer",
     "dumps",
     "epochs_in_steps",
     "evaluate_pipeline",
-    "evaluated_on",
-    "fill_vocabularies",
     "from_json",
     "from_mapping",
     "import_config",
-    "import_report",
-    "item_column",
-    "item_counts",
-    "item_features",
     "json_schema",
     "load",
     "loads",
-    "need",
     "optimizer",
     "override",
-    "path_fields",
-    "plain",
-    "register_rule",
     "table_rules",
     "train_pipeline",
-    "user_column",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -45,8 +45,6 @@ __all__ = [
     "RMSprop",
     "Skew",
     "StagedOptimizer",
-    "as_schedule",
-    "assign",
     "build",
     "build_parts",
     "clip_by_global_norm",
@@ -57,10 +55,12 @@ __all__ = [
     "make",
     "names",
     "part",
-    "path_names",
     "register_optimizer",
-    "squared_norm",
     "to_dict",
     "to_json",
     "to_yaml",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -21,7 +21,11 @@ from sparrow.embedding.nested import leaves
 from sparrow.embedding.packed_batch import PackedBatch
 from sparrow.registry import answering
 
-__all__ = ["COLLECTION", "LOOKUPS", "PROBES", "Embed", "TrainState"]
+__all__ = ["Embed", "TrainState"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class _Given:

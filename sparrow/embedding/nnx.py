@@ -22,6 +22,11 @@ from sparrow.registry import answering
 
 __all__ = ["Embed", "Gradients", "Optimizer", "value_and_grad"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _ADVICE = (
     "nnx.value_and_grad (or nnx.grad) does not reach the tables of this sp.nnx.Embed. Write "
     "loss, grads = sp.nnx.value_and_grad(loss_fn)(model, ...) in its place, or embed.prepare(batch), with the batch of "

@@ -4,4 +4,10 @@ from sparrow.exports.exporting import export, give_rows
 from sparrow.exports.folder import refuse
 from sparrow.exports.timed import TimedExports
 
-__all__ = ["TimedExports", "export", "give_rows", "refuse"]
+__all__ = [
+    "export",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -7,26 +7,3 @@ from sparrow.files.paths import UnsafePath, inside
 from sparrow.files.python import run_file
 from sparrow.files.remote import AnyPath, Remote, at, is_remote, matching
 from sparrow.files.typed import typed
-
-__all__ = [
-    "AnyPath",
-    "Mirror",
-    "Remote",
-    "UnsafePath",
-    "at",
-    "drop_output",
-    "exchange",
-    "fetched",
-    "fill",
-    "inside",
-    "is_remote",
-    "matching",
-    "replace_file",
-    "replacing",
-    "run_file",
-    "send_folder",
-    "sync",
-    "typed",
-    "working_copy",
-    "write_durably",
-]

@@ -7,5 +7,3 @@
 from sparrow.frames.columns import Reading, read_column
 from sparrow.frames.first import first_config
 from sparrow.frames.guessing import Guess, fit, guess
-
-__all__ = ["Guess", "Reading", "first_config", "fit", "guess", "read_column"]

@@ -14,25 +14,3 @@ from sparrow.kernels.rounding import GOLDEN, mix
 from sparrow.kernels.row import LIMITS
 from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
 from sparrow.kernels.xla import sum_by_row
-
-__all__ = [
-    "BACKENDS",
-    "GOLDEN",
-    "LIMITS",
-    "Backend",
-    "EntryGradients",
-    "Lookups",
-    "RowStep",
-    "StepScalars",
-    "TimeBucket",
-    "backends",
-    "choose",
-    "jagged_attention",
-    "mix",
-    "pairwise_dots",
-    "platform",
-    "portable_attention",
-    "sum_by_row",
-    "time_buckets",
-    "token_places",
-]

@@ -56,14 +56,11 @@ __all__ = [
     "BinaryFocal",
     "BinaryLoss",
     "InBatchSoftmax",
-    "LabelKind",
     "Loss",
-    "Positions",
     "Reconstruction",
     "SampledSoftmax",
     "SoftmaxCrossEntropy",
     "TaskWeights",
-    "Towers",
     "binary_cross_entropy",
     "binary_focal",
     "bpr",
@@ -72,7 +69,6 @@ __all__ = [
     "in_batch_softmax",
     "jrc",
     "l2",
-    "normalize_weights",
     "pareto_weights",
     "reduce",
     "register_loss",
@@ -80,3 +76,7 @@ __all__ = [
     "sampled_softmax",
     "softmax_cross_entropy",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -91,7 +91,6 @@ from sparrow.models.wukong import Wukong, WukongLayer
 from sparrow.models.xdeepfm import XDeepFM
 
 __all__ = [
-    "ACTIVATIONS",
     "DAT",
     "DBMTL",
     "DLRM",
@@ -115,8 +114,6 @@ __all__ = [
     "DlrmHSTU",
     "Encoded",
     "ExtractionNetwork",
-    "Functional",
-    "Group",
     "HSTUChannel",
     "HSTUMatch",
     "HSTURanker",
@@ -126,7 +123,6 @@ __all__ = [
     "MMoE",
     "MaskBlocks",
     "MaskNet",
-    "ModelRecord",
     "MultiTower",
     "MultiTowerDIN",
     "NumberEmbeddings",
@@ -134,12 +130,10 @@ __all__ = [
     "RocketLaunching",
     "SASRec",
     "Sequence",
-    "SequenceGroup",
     "SidRqkmeans",
     "SidRqvae",
     "TaskTower",
     "Tiger",
-    "TimePeriod",
     "Tower",
     "VariationalDropout",
     "WideAndDeep",
@@ -154,3 +148,7 @@ __all__ = [
     "register_model",
     "registry",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,5 +3,3 @@
 from sparrow.optimizer.optimizer import Gradients, Optimizer, OptimizerState, StepInfo
 from sparrow.optimizer.precision import LossScale, LossScaleState, cast
 from sparrow.optimizer.table_rules import with_rules
-
-__all__ = ["Gradients", "LossScale", "LossScaleState", "Optimizer", "OptimizerState", "StepInfo", "cast", "with_rules"]

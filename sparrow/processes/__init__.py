@@ -10,32 +10,3 @@ from sparrow.processes.jax_private import count, index, write_programs_whole
 from sparrow.processes.joining import JoinError, Membership, join, leave, membership_of, want_cpu_devices
 from sparrow.processes.supervising import Start, end_with_parent, passed_on
 from sparrow.processes.talking import awaited, everyone, is_first, led, publish, said_by_all
-
-__all__ = [
-    "ELSEWHERE",
-    "JoinError",
-    "Membership",
-    "Restarts",
-    "Start",
-    "awaited",
-    "cause",
-    "count",
-    "end_with_parent",
-    "everyone",
-    "index",
-    "is_first",
-    "join",
-    "leave",
-    "led",
-    "membership_of",
-    "passed_on",
-    "publish",
-    "report_failure",
-    "said_by_all",
-    "supervise",
-    "supervised",
-    "tell_progress",
-    "want_cpu_devices",
-    "watch",
-    "write_programs_whole",
-]

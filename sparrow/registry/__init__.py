@@ -12,21 +12,3 @@ from sparrow.registry.registry import FUNCTIONS, Registry
 from sparrow.registry.schema import PLACEHOLDER, fields_schema, schema
 from sparrow.registry.text import load_yaml, yaml_loader
 from sparrow.registry.writing import written
-
-__all__ = [
-    "FUNCTIONS",
-    "PLACEHOLDER",
-    "REGISTRIES",
-    "Registry",
-    "answering",
-    "fields_of",
-    "fields_schema",
-    "freeze",
-    "load_yaml",
-    "nearest",
-    "read",
-    "registry_of",
-    "schema",
-    "written",
-    "yaml_loader",
-]

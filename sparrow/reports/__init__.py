@@ -11,23 +11,3 @@ from sparrow.reports.importance import IMPORTANCE
 from sparrow.reports.inline import inline, run_charts
 from sparrow.reports.page import unshared, write_report
 from sparrow.reports.recorded import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC, RecordedRun, write_json
-
-__all__ = [
-    "CONFIG",
-    "CURVES",
-    "ENVIRONMENT",
-    "IMPORTANCE",
-    "METRICS",
-    "REPORT",
-    "TRAFFIC",
-    "Compared",
-    "RecordedRun",
-    "compare",
-    "duration",
-    "inline",
-    "run_charts",
-    "size",
-    "unshared",
-    "write_json",
-    "write_report",
-]

@@ -10,29 +10,3 @@ from sparrow.retrieval.filters import Where, passing
 from sparrow.retrieval.index import CANDIDATES, ROW, Found, Index, ItemIndex, Rank, RowIndex, RowModel, paired
 from sparrow.retrieval.saved import ABOUT, FILES, read_index, write_index
 from sparrow.retrieval.tree import LEVEL, TreeIndex, build_tree
-
-__all__ = [
-    "ABOUT",
-    "CANDIDATES",
-    "FILES",
-    "KINDS",
-    "LEVEL",
-    "ROW",
-    "Approximate",
-    "CodeIndex",
-    "Found",
-    "Index",
-    "ItemIndex",
-    "Kind",
-    "Rank",
-    "RowIndex",
-    "RowModel",
-    "TreeIndex",
-    "Where",
-    "build_approximate",
-    "build_tree",
-    "paired",
-    "passing",
-    "read_index",
-    "write_index",
-]

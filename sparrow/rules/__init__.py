@@ -32,12 +32,10 @@ __all__ = [
     "PER_ROW",
     "RULES",
     "SGD",
-    "SHIPPED",
     "Adadelta",
     "Adagrad",
     "AdagradMomentum",
     "Adam",
-    "Hyper",
     "LaProp",
     "LarsSGD",
     "Lion",
@@ -48,13 +46,17 @@ __all__ = [
     "Rule",
     "ScalarOrSchedule",
     "Slot",
-    "Slots",
     "as_optax",
     "bias_correction",
     "divide_or_zero",
     "register_rule",
     "step_count",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 if not TYPE_CHECKING:  # a type checker knows the names
 

@@ -19,29 +19,16 @@ from sparrow.runs.vectors.nearest import Nearest, nearest_rows
 from sparrow.runs.vectors.table_view import TableView
 
 __all__ = [
-    "Elsewhere",
-    "Evaluator",
-    "Extra",
-    "FeedTimes",
-    "FolderError",
     "Interrupted",
-    "Loop",
-    "Nearest",
     "NonFinite",
     "Part",
-    "Program",
     "Run",
     "RunError",
-    "RunFolder",
-    "TableIds",
     "TableView",
-    "TrainState",
-    "as_config",
     "load",
-    "nearest_rows",
-    "predict",
-    "saved_config",
-    "table_ids",
-    "time_feed",
     "train",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

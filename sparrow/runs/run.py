@@ -374,7 +374,7 @@ class Run:
 
     def _own_folder(self) -> AnyPath:
         if self.folder is None:
-            raise FolderError("the run has no folder; train with model_dir")
+            raise FolderError("the run has no folder; train with folder=...")
         return self.folder
 
     def __repr__(self) -> str:

@@ -35,7 +35,7 @@ def load(folder: str | AnyPath, config: Config | None = None, step: Step = None,
 
 def train(
     config: Config | Mapping[str, Any] | str | AnyPath,
-    model_dir: str | AnyPath | None = None,
+    folder: str | AnyPath | None = None,
     *,
     resume: bool = False,
     overwrite: bool = False,
@@ -52,7 +52,7 @@ def train(
 
     Args:
       config: a config with the sections ``data`` and ``model``: a `Config`, a mapping, or the path of a file.
-      model_dir: the folder of checkpoints and logs; by default ``config.model_dir``; without one nothing is written.
+      folder: the folder of checkpoints and logs; by default ``config.model_dir``; without one nothing is written.
       resume: whether to continue the run in that folder, to the same bits as if it had never stopped. This holds on
         the same kind of device, with as many threads, the same backend and versions; differences are logged.
       overwrite: whether to replace the run in that folder.
@@ -65,7 +65,7 @@ def train(
       profile: the number of steps to trace, after the first few, to the folder ``profile`` of the run; None: none.
     """
     config = as_config(config)
-    path = model_dir if model_dir is not None else config.model_dir
+    path = folder if folder is not None else config.model_dir
     made = set_up.train(
         config,
         path,
@@ -77,15 +77,15 @@ def train(
         profile=profile,
         new_data=new_data,
     )
-    folder = None if path is None else at(path)
-    done: dict[str, Any] = {"folder": folder, "steps": made.steps, "examples_per_second": made.examples_per_second}
+    written = None if path is None else at(path)
+    done: dict[str, Any] = {"folder": written, "steps": made.steps, "examples_per_second": made.examples_per_second}
     best = made.best
-    if folder is None or best is None or best.step == made.steps:
+    if written is None or best is None or best.step == made.steps:
         return Run(made.program, made.state, step=made.steps, results=made.results, **done)
-    results = saved_progress(folder, best.step).results
+    results = saved_progress(written, best.step).results
     note = f"step {best.step} is used, the best; the last is {made.steps}"
     config, step = made.program.config, best.step
-    return Run(made.program, lambda: loaded(folder, config, step).state, step=step, results=results, note=note, **done)
+    return Run(made.program, lambda: loaded(written, config, step).state, step=step, results=results, note=note, **done)
 
 
 def as_config(given: Config | Mapping[str, Any] | str | AnyPath) -> Config:

@@ -3,5 +3,3 @@
 from sparrow.samples.columns import columns
 from sparrow.samples.drawn import Drawn
 from sparrow.samples.writing import write
-
-__all__ = ["Drawn", "columns", "write"]

@@ -68,5 +68,8 @@ __all__ = [
     "to_dict",
     "to_json",
     "to_yaml",
-    "with_steps_per_epoch",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,5 +6,3 @@ It needs ``pip install "sparrow[serve]"``.
 from sparrow.server.limits import Limits
 from sparrow.server.running import Options, serve
 from sparrow.server.workers import supervised
-
-__all__ = ["Limits", "Options", "serve", "supervised"]

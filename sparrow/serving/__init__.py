@@ -19,16 +19,13 @@ from sparrow.serving.program import CUSTOM_CALLS, called
 from sparrow.serving.ranking import Ranker
 
 __all__ = [
-    "CUSTOM_CALLS",
-    "Delta",
     "ExportedModel",
-    "Function",
-    "KeptPrograms",
     "Ranker",
     "Version",
-    "arrow_column",
-    "called",
-    "is_export",
     "load",
     "predict",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -29,29 +29,3 @@ from sparrow.tasks.sample_weights import count_examples, sample_weights
 from sparrow.tasks.scores import Scores, States, TaskMetric, check_predictions, named_metrics
 from sparrow.tasks.task import MetricUse, Task
 from sparrow.tasks.value_counts import ValueCounts
-
-__all__ = [
-    "POSITIONS",
-    "TOWERS",
-    "MetricUse",
-    "QualityCounts",
-    "RankCounts",
-    "ScoreHistograms",
-    "Scores",
-    "States",
-    "Task",
-    "TaskMetric",
-    "ValueCounts",
-    "by_candidate",
-    "check_predictions",
-    "count_examples",
-    "is_matching",
-    "judged_rows",
-    "meaning",
-    "named_metrics",
-    "predicted",
-    "predictions",
-    "sample_weights",
-    "total_loss",
-    "vector_column",
-]

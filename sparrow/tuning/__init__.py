@@ -2,5 +2,3 @@
 
 from sparrow.tuning.space import Searched, searched
 from sparrow.tuning.study import Tuned, tune
-
-__all__ = ["Searched", "Tuned", "searched", "tune"]

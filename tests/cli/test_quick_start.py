@@ -41,7 +41,7 @@ def modules_of(code, *names):
 
 def test_a_run_imports_neither_orbax_nor_configs_of_others_before_it_needs_them():
     names = ("orbax.checkpoint", "pandas", "tensorboard", "optuna", "aiohttp", "sparrow.config.torcheasyrec")
-    assert modules_of("import sparrow.runs, sparrow.plan", *names) == "[]"
+    assert modules_of("import sparrow.runs, sparrow.planning", *names) == "[]"
 
 
 def test_the_embedder_imports_no_pallas():

@@ -210,7 +210,7 @@ def test_it_exports_and_saves_itself(run, tmp_path):
     with pytest.raises(ValueError, match="exists; choose another folder"):
         run.save(tmp_path / "copy")
     alone = runs.train(described(None, "train.steps=1"), stream=io.StringIO())
-    with pytest.raises(ValueError, match="the run has no folder; train with model_dir"):
+    with pytest.raises(ValueError, match="the run has no folder; train with folder="):
         alone.report()
 
 

@@ -154,7 +154,7 @@ def test_ids_of_a_growing_vocabulary_stay_in_order(tmp_path):
 
 def test_plan_reads_sequences(trained):
     folder, _ = trained
-    assert plan.plan(described(folder, as_text="texts" in folder.name))
+    assert plan(described(folder, as_text="texts" in folder.name))
 
 
 def test_lengths_that_differ_name_both(tmp_path):

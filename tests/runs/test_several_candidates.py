@@ -152,7 +152,7 @@ def test_the_server_answers_with_lists(trained):
 @pytest.mark.slow
 def test_a_plan_reads_them(trained):
     folder, _ = trained
-    assert plan.plan(described(folder)) is not None
+    assert plan(described(folder)) is not None
 
 
 @pytest.mark.slow

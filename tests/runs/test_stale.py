@@ -10,7 +10,7 @@ import pytest
 
 from sparrow import runs
 from sparrow.config import ConfigError, train_pipeline
-from sparrow.plan.sizes import step_memory
+from sparrow.planning.sizes import step_memory
 from sparrow.runs.step.program import Program
 from tests.runs.cases import case
 

@@ -7,15 +7,3 @@ accepted with a note; nothing is skipped.
 from sparrow.config.torcheasyrec.edits import Edit, from_json, from_override, is_edit, path_fields
 from sparrow.config.torcheasyrec.findings import Outcome
 from sparrow.config.torcheasyrec.pipeline import Imported, import_config, read_config
-
-__all__ = [
-    "Edit",
-    "Imported",
-    "Outcome",
-    "from_json",
-    "from_override",
-    "import_config",
-    "is_edit",
-    "path_fields",
-    "read_config",
-]

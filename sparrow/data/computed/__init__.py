@@ -13,24 +13,3 @@ from sparrow.data.computed.mask import BoolMask
 from sparrow.data.computed.match import Match
 from sparrow.data.computed.overlap import Overlap
 from sparrow.data.computed.texts import EditDistance, RegexReplace
-
-__all__ = [
-    "BoolMask",
-    "Bucketize",
-    "Column",
-    "Combine",
-    "Computed",
-    "Constant",
-    "Custom",
-    "Each",
-    "EditDistance",
-    "Expr",
-    "KvDotProduct",
-    "Lookup",
-    "Match",
-    "Overlap",
-    "RegexReplace",
-    "register_computed",
-    "register_function",
-    "registry",
-]

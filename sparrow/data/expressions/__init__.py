@@ -4,5 +4,3 @@ from sparrow.data.expressions.expression import Expression
 from sparrow.data.expressions.functions import FUNCTIONS
 from sparrow.data.expressions.grammar import ExpressionError
 from sparrow.data.expressions.vectors import Uneven, Vector
-
-__all__ = ["FUNCTIONS", "Expression", "ExpressionError", "Uneven", "Vector"]

@@ -11,25 +11,3 @@ from sparrow.data.features.numeric import RawFeature
 from sparrow.data.features.raw_sequence import RawSequenceFeature
 from sparrow.data.features.sequence import SequenceFeature
 from sparrow.data.features.tokenize import TokenizeFeature
-
-__all__ = [
-    "AUTO",
-    "AutoDis",
-    "ComboFeature",
-    "DynamicRows",
-    "Feature",
-    "Holds",
-    "IdFeature",
-    "MLPEmbedding",
-    "NumberEmbedding",
-    "RawFeature",
-    "RawSequenceFeature",
-    "SequenceFeature",
-    "SparseFeature",
-    "TableUse",
-    "TokenizeFeature",
-    "number_embeddings",
-    "register_feature",
-    "registry",
-    "without_presence",
-]

@@ -7,17 +7,3 @@ from sparrow.data.samplers.masks import Masks
 from sparrow.data.samplers.negatives import NegativeSampler
 from sparrow.data.samplers.tree import Ancestors, Parents, TreeForm
 from sparrow.data.samplers.tree_sampler import TreeSampler
-
-__all__ = [
-    "ID",
-    "Ancestors",
-    "EdgeTable",
-    "Edges",
-    "Items",
-    "Masks",
-    "NegativeSampler",
-    "Parents",
-    "Sampler",
-    "TreeForm",
-    "TreeSampler",
-]

@@ -13,29 +13,3 @@ from sparrow.data.sources.movielens import MovieLens
 from sparrow.data.sources.parquet import Parquet
 from sparrow.data.sources.split import Split
 from sparrow.data.sources.text import Csv
-
-__all__ = [
-    "BadRows",
-    "ClickLog",
-    "Criteo",
-    "Csv",
-    "Follow",
-    "Growing",
-    "GrowingReader",
-    "HeldOut",
-    "Histories",
-    "InMemory",
-    "MovieLens",
-    "Parquet",
-    "Reader",
-    "Rows",
-    "Source",
-    "Split",
-    "Tables",
-    "opened",
-    "register_source",
-    "registry",
-    "source_of",
-    "write_clicks",
-    "write_criteo",
-]

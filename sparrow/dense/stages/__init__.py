@@ -8,5 +8,3 @@ exchange are scalars: squared norms for clipping, flags for finite checks. They 
 
 from sparrow.dense.stages.optimizer import StagedOptimizer
 from sparrow.dense.stages.plan import StagedState
-
-__all__ = ["StagedOptimizer", "StagedState"]

@@ -7,5 +7,3 @@ white: uncorrelated, and of the same size in every direction.
 from sparrow.dense.whitening.quad import Quad
 from sparrow.dense.whitening.skew import Skew
 from sparrow.dense.whitening.transform import WhiteningState
-
-__all__ = ["Quad", "Skew", "WhiteningState"]

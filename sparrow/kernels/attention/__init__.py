@@ -3,5 +3,3 @@
 from sparrow.kernels.attention.operation import jagged_attention, portable_attention
 from sparrow.kernels.attention.padded import token_places
 from sparrow.kernels.attention.time_buckets import TimeBucket, time_buckets
-
-__all__ = ["TimeBucket", "jagged_attention", "portable_attention", "time_buckets", "token_places"]

@@ -21,29 +21,3 @@ from sparrow.kernels.ids.types import (
     settings,
 )
 from sparrow.kernels.ids.words import numbers_of, part_of, part_of_numpy, words_of
-
-__all__ = [
-    "BACKENDS",
-    "DISTANCE_LFU",
-    "LFU",
-    "LRU",
-    "NONE",
-    "TOTALS",
-    "Assigned",
-    "Changed",
-    "IdBackend",
-    "IdState",
-    "Segment",
-    "Settings",
-    "Undo",
-    "choose",
-    "init",
-    "most_gone",
-    "numbers",
-    "numbers_of",
-    "part_of",
-    "part_of_numpy",
-    "restored",
-    "settings",
-    "words_of",
-]

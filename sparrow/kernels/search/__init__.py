@@ -1,5 +1,3 @@
 """Exact search among rows: the largest dot products of each query, without a matrix of all scores."""
 
 from sparrow.kernels.search.exact import Excluded, best_rows
-
-__all__ = ["Excluded", "best_rows"]

@@ -23,15 +23,3 @@ from sparrow.models.sequences.records import EncoderRecord
 from sparrow.models.sequences.records import registry as encoders
 from sparrow.models.sequences.self_attention import SelfAttention
 from sparrow.models.sequences.target_attention import SimpleAttention, TargetAttention, WindowAttention
-
-__all__ = [
-    "HSTU",
-    "EncoderRecord",
-    "HSTULayers",
-    "PoolingEncoder",
-    "SelfAttention",
-    "SimpleAttention",
-    "TargetAttention",
-    "WindowAttention",
-    "encoders",
-]

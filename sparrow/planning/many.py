@@ -26,8 +26,8 @@ from sparrow.config import Config, ConfigError, Problem, train_pipeline
 from sparrow.data import without_presence
 from sparrow.embedding import Sizes, imagined_mesh
 from sparrow.feed import filled
-from sparrow.plan.planning import Plan
-from sparrow.plan.sizes import TableSize
+from sparrow.planning.planning import Plan
+from sparrow.planning.sizes import TableSize
 from sparrow.runs import Program
 
 COLLECTIVES: Final = 3

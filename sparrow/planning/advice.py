@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sparrow import rules
 from sparrow.embedding import TableSpec, table_bytes
-from sparrow.plan.movement import Movement
+from sparrow.planning.movement import Movement
 from sparrow.reports import size
 from sparrow.rules import Rule
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console, Group
 from rich.table import Table
 
-from sparrow.plan.many import ManyDevices
-from sparrow.plan.show import new_table
+from sparrow.planning.many import ManyDevices
+from sparrow.planning.show import new_table
 from sparrow.reports import duration, size
 
 

@@ -7,7 +7,7 @@ import pytest
 from sparrow import config, plan
 from sparrow.cli import main
 from sparrow.config import ConfigError
-from sparrow.plan.many import Links, spread
+from sparrow.planning.many import Links, spread
 from tests.runs.cases import case
 
 SMALL = ("train.batch_size=256", "train.steps=4", "data.evaluate=null", "data.features[0].num_buckets=5000")
@@ -15,7 +15,7 @@ SMALL = ("train.batch_size=256", "train.steps=4", "data.evaluate=null", "data.fe
 
 @pytest.fixture(scope="module")
 def planned():
-    return plan.plan(case(*SMALL))
+    return plan(case(*SMALL))
 
 
 def test_memory_divides_and_traffic_grows(planned):

@@ -7,21 +7,22 @@ import dataclasses
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import jax
 
 from sparrow.config import Config, train_pipeline
 from sparrow.feed import Feed, Pipeline, Prepared, Preparer, alike
-from sparrow.plan.advice import advice
-from sparrow.plan.fitting import lines_that_fit
-from sparrow.plan.machine import Machine, machine
-from sparrow.plan.movement import Movement, movement
-from sparrow.plan.rehearsal import Rehearsal
-from sparrow.plan.sizes import TableSize, size_of, startup_peak, table_sizes
+from sparrow.files import AnyPath
+from sparrow.planning.advice import advice
+from sparrow.planning.fitting import lines_that_fit
+from sparrow.planning.machine import Machine, machine
+from sparrow.planning.movement import Movement, movement
+from sparrow.planning.rehearsal import Rehearsal
+from sparrow.planning.sizes import TableSize, size_of, startup_peak, table_sizes
 from sparrow.reports import size
-from sparrow.runs import Program
+from sparrow.runs import Program, as_config
 from sparrow.runs.feed_times import feed_seconds
 from sparrow.runs.loop.set_up import length
 from sparrow.runs.recorded.traffic import Traffic
@@ -150,11 +151,15 @@ class Plan:
         }
 
 
-def plan(config: Config) -> Plan:
+def plan(config: Config | Mapping[str, Any] | str | AnyPath) -> Plan:
     """Plan a run on one device: read a step's batches, rehearse it, measure this machine; see `spread` for meshes.
 
     No table is made in its size.
+
+    Args:
+      config: a `Config`, a mapping, or the path of a file, as `sparrow.runs.train` takes it.
     """
+    config = as_config(config)
     config = config.model_copy(update={"train": config.train.model_copy(update={"mesh": None})})
     pipeline = train_pipeline(config)
     config, steps, _ = length(config, pipeline)

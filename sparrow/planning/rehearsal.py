@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from sparrow.embedding import Embedder
 from sparrow.feed import Feed
-from sparrow.plan.sizes import size_of, step_memory, work_of
+from sparrow.planning.sizes import size_of, step_memory, work_of
 from sparrow.runs import Program, TrainState
 from sparrow.runs.parts.reporting import status_bytes
 from sparrow.runs.step.step import looks_ahead, lowered_step

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from sparrow.plan.sizes import TableSize
+from sparrow.planning.sizes import TableSize
 from sparrow.reports import size
 
 ROOM: Final = 0.9

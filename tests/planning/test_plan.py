@@ -11,11 +11,11 @@ import pytest
 from sparrow import config, rules, runs
 from sparrow.cli import main
 from sparrow.embedding import TableSpec
-from sparrow.plan import plan, rehearsal
-from sparrow.plan.advice import advice
-from sparrow.plan.fitting import lines_that_fit
-from sparrow.plan.movement import Movement, TableMovement
-from sparrow.plan.sizes import TableSize, size_of, step_memory, table_sizes
+from sparrow.planning import plan, rehearsal
+from sparrow.planning.advice import advice
+from sparrow.planning.fitting import lines_that_fit
+from sparrow.planning.movement import Movement, TableMovement
+from sparrow.planning.sizes import TableSize, size_of, step_memory, table_sizes
 from tests.conftest import AS_USERS, AVAILABLE
 from tests.runs.cases import IDS, NAMES, case
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from sparrow.feed import Feed
-from sparrow.plan.sizes import TableSize, size_of
+from sparrow.planning.sizes import TableSize, size_of
 from sparrow.runs import Program, TrainState
 from sparrow.runs.recorded.traffic import count
 

@@ -4,9 +4,7 @@
 compiler, the rows that a step touches from the run's own data, and the rates of this machine from short measurements.
 """
 
-from sparrow.plan.many import Links, ManyDevices, spread
-from sparrow.plan.planning import Plan, plan
-from sparrow.plan.show import show
-from sparrow.plan.show_many import show_spread
-
-__all__ = ["Links", "ManyDevices", "Plan", "plan", "show", "show_spread", "spread"]
+from sparrow.planning.many import Links, ManyDevices, spread
+from sparrow.planning.planning import Plan, plan
+from sparrow.planning.show import show
+from sparrow.planning.show_many import show_spread

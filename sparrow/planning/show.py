@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sparrow.plan.planning import Plan
-from sparrow.plan.sizes import TableSize
+from sparrow.planning.planning import Plan
+from sparrow.planning.sizes import TableSize
 from sparrow.reports import duration, size
 
 
