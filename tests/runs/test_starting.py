@@ -132,3 +132,15 @@ def test_another_stacking_dtype_and_backend(tmp_path):
     again = placed(together, together.init(jax.random.key(3)), list(saved.tables), saved.rows)
     assert_same_bits(state.tables, again.tables)
     assert_same_bits(state.slots, again.slots)
+
+
+def test_more_numbered_ids(first):
+    folder, trained = first
+    more = start(folder, "data.features[0].num_buckets=" + str(IDS + 3))
+    program, state, lines = first_state(more)
+    before, old = trained.state.optimizer, trained.program.embedder
+    table = program.embedder.table(state.optimizer.embedding, NAMES[0])
+    fresh = program.embedder.table(program.init().optimizer.embedding, NAMES[0])
+    assert_same_bits(table[:IDS], old.table(before.embedding, NAMES[0]))
+    assert_same_bits(table[IDS:], fresh[IDS:])
+    assert f"table '{NAMES[0]}': {IDS} rows are of known ids, 3 start fresh" in lines

@@ -12,6 +12,7 @@ import pytest
 from sparrow import runs
 from sparrow.checkpoint import CheckpointError
 from sparrow.config import ConfigError
+from sparrow.runs.saved.starting import started
 from tests.runs.cases import case
 from tests.runs.test_training import assert_same_bits
 
@@ -104,17 +105,34 @@ def test_other_words_are_refused_by_name(original, tmp_path):
     assert program.assembly.features[0].words.words == tuple(WORDS)
 
 
-def test_starting_from_a_table_of_other_words(original, tmp_path):
-    """The rows are there and of the same shape, and stand for other words."""
+def test_starting_with_other_words(original, tmp_path):
+    """Known words take their rows along, in the wide table too; new ones start as they would without the other run."""
     folder, _ = original
-    (tmp_path / "other.txt").write_text("\n".join(WORDS[::-1]) + "\n")
+    (tmp_path / "other.txt").write_text("\n".join(["new", *WORDS[:0:-1]]) + "\n")
     other = f"data.features[0].vocabulary={tmp_path / 'other.txt'}"
     start = f"train.start_from={{folder: {folder / 'run'}}}"
-    with pytest.raises(ConfigError, match="table 'item' was trained with another vocabulary") as error:
-        runs.train(config(folder, other, start), stream=io.StringIO())
-    assert str(folder / "run" / "vocabularies") in str(error.value)
+    chosen = config(folder, other, start)
+    program, lines = runs.Program.of(chosen), []
+    state, fresh = started(program, chosen.train.start_from, lines.append), program.init()
+    old_program, old = runs.load(folder / "run")
+    for table in [name for name in program.embedder.tables if name.startswith("item")]:
+        here = program.embedder.table(state.optimizer.embedding, table)
+        before = old_program.embedder.table(old.optimizer.embedding, table)
+        assert_same_bits(here[1 : len(WORDS)], before[len(WORDS) - 1 : 0 : -1])
+        assert_same_bits(here[len(WORDS) :], before[len(WORDS) :])  # unknown words
+        assert_same_bits(here[0], program.embedder.table(fresh.optimizer.embedding, table)[0])
+    assert any("1 start fresh" in line for line in lines)
+
+
+def test_starting_with_words_that_are_all_new(original, tmp_path):
+    folder, _ = original
+    (tmp_path / "other.txt").write_text("\n".join(f"new{i}" for i in range(len(WORDS))) + "\n")
+    other = (f"data.features[0].vocabulary={tmp_path / 'other.txt'}", "data.features[0].unknown=empty")
+    start = f"train.start_from={{folder: {folder / 'run'}}}"
+    with pytest.raises(ConfigError, match="table 'item'"):
+        runs.train(config(folder, *other, start), stream=io.StringIO())
     skip = f"train.start_from={{folder: {folder / 'run'}, skip: ['item.*']}}"
-    runs.train(config(folder, other, skip, "train.steps=1"), stream=io.StringIO())
+    runs.train(config(folder, *other, skip, "train.steps=1"), stream=io.StringIO())
 
 
 def test_a_damaged_copy(original, tmp_path):

@@ -155,6 +155,10 @@ class Feature(abc.ABC):
     def hold_words(self, words: Words) -> None:  # noqa: B027  most features have none
         """Take the words from memory instead of their file; do nothing where it has none."""
 
+    def rows_from(self, old: Feature) -> npt.NDArray[np.int64] | None:
+        """Return the row that each row has in the table of ``old``, -1 for ids it does not know; None: rows differ."""
+        return None
+
     def is_single(self, column: str) -> bool:
         """Return whether a missing value of ``column`` is one missing value instead of a missing list.
 

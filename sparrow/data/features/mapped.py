@@ -15,10 +15,10 @@ import pyarrow as pa
 from sparrow import fields
 from sparrow.data.computed import Computed
 from sparrow.data.errors import DataError, Problems, shown
-from sparrow.data.features.base import HashedWords, Holds, SparseFeature
+from sparrow.data.features.base import Feature, HashedWords, Holds, SparseFeature
 from sparrow.data.features.dynamic import DynamicRows, raw_ids
 from sparrow.data.features.source import check_source, source_column
-from sparrow.data.hashing import modulo
+from sparrow.data.hashing import hash_texts, modulo
 from sparrow.data.keys import hashed, through_dictionary
 from sparrow.data.values import (
     Flat,
@@ -134,6 +134,29 @@ class MappedIds(SparseFeature):
         """Take the words from memory: the file may have changed by their first use."""
         if self.vocabulary is not None:
             self.__dict__["words"] = words
+
+    def rows_from(self, old: Feature) -> npt.NDArray[np.int64] | None:
+        """Return the old rows of known words or numbers, and of unknown ids.
+
+        >>> from sparrow.data import IdFeature
+        >>> old, new = (IdFeature("x", vocabulary=words, embedding_dim=4) for words in (("b", "c"), ("a", "b")))
+        >>> new.rows_from(old)  # of a, b and unknown words
+        array([-1,  0,  2])
+        """
+        if not isinstance(old, MappedIds):
+            return None
+        made = np.full(self.num_rows, -1, np.int64)
+        if self.words is not None and old.words is not None:
+            rows = np.arange(len(self.words)) if self.words.rows is None else self.words.rows
+            made[rows] = old.words.find(hash_texts(pa.array(self.words.words)), is_text=True)
+        elif self.num_buckets is not None and old.num_buckets is not None:
+            both = min(self.num_buckets, old.num_buckets)
+            made[:both] = np.arange(both)
+        else:
+            return None
+        if self._unknown_row >= 0 and made[self._unknown_row] < 0:
+            made[self._unknown_row] = old._unknown_row
+        return made
 
     @property
     def num_rows(self) -> int:

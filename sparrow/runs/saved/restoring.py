@@ -91,9 +91,13 @@ class MovedRows:
     All of them in blocks, by iteration; or a process's part of them, as `sparrow.checkpoint.SavedRows` gives it.
     """
 
-    def __init__(self, saved: Any, rows: int, source: Any = None) -> None:
-        """Take the saved rows up to ``rows``; ``source``: the old row of each row, for rows in another order."""
-        self._saved, self._rows, self._source = saved, rows, source
+    def __init__(self, saved: Any, rows: int, source: Any = None, fresh: Any = None) -> None:
+        """Take the saved rows up to ``rows``.
+
+        ``source``: the old row of each row, for rows in another order; ``fresh``: the rows here, for those without an
+        old one; None: zeros.
+        """
+        self._saved, self._rows, self._source, self._fresh = saved, rows, source, fresh
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         if self._source is not None:
@@ -115,7 +119,7 @@ class MovedRows:
     @functools.cached_property
     def _in_order(self) -> Any:
         held = np.concatenate([block for _, block in self._saved])
-        made = np.zeros((self._rows, *held.shape[1:]), held.dtype)
+        made = np.zeros((self._rows, *held.shape[1:]), held.dtype) if self._fresh is None else np.array(self._fresh)
         made[self._source >= 0] = held[self._source[self._source >= 0]]
         return made
 

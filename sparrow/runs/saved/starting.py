@@ -1,18 +1,26 @@
-"""Starting from the weights of another run: fine-tuning, another head, yesterday's model on today's data."""
+"""Starting from the weights of another run: fine-tuning, another head, yesterday's model on today's data.
+
+Where a vocabulary has other words than before, or ids more numbers, known ones take their rows along and new ones
+start fresh.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 
 from sparrow.checkpoint import Damaged, Key, Saved, Vanished, passed_over, placed, plain, rows_of, unnamed
-from sparrow.config import ConfigError, Problem, StartFrom
+from sparrow.config import WIDE, Config, ConfigError, Problem, StartFrom
+from sparrow.data import Feature
 from sparrow.embedding import SavedIds
 from sparrow.registry import nearest
-from sparrow.runs.saved.loading import all_damaged, opened, run_of
+from sparrow.runs.saved.loading import all_damaged, config_of, opened, run_of
 from sparrow.runs.saved.restoring import LogLine, MovedRows, dynamic, ids_of, joined, log_dtypes, parts
 from sparrow.runs.saved.vocabularies import FOLDER, Vocabularies
 from sparrow.runs.step.program import Program, TrainState
@@ -46,6 +54,7 @@ class _Start:
         self.leaves = named_leaves(parts(self.fresh))
         self.arrays = saved.arrays()
         self.ids: dict[str, SavedIds] = {}
+        self.moved: dict[str, npt.NDArray[np.int64]] = {}
         self.params = [name.removeprefix(PARAMS) for name in self.leaves if name.startswith(PARAMS)]
 
     def state(self, log: LogLine) -> TrainState:
@@ -59,15 +68,19 @@ class _Start:
         others = unnamed(parts(self.fresh), {name: plain(leaf) for name, leaf in self.leaves.items()} | taken)
         embedder, embedding = self.program.embedder, self.fresh.optimizer.embedding
         others = embedder.on_its_devices(others)
-        sources: dict[str, Any] = {}
+        sources: dict[str, Any] = {**self.moved}
+        new = {name: {"": embedder.table(embedding, name), **embedder.slots(embedding, name)} for name in self.moved}
         if self.ids:
-            embedding, sources = embedder.with_ids(embedding, self.ids)
-        embedding = placed(
-            embedder,
-            embedding,
-            list(tables),
-            lambda key: MovedRows(self.saved.rows(tables[key]), self.rows[key].num_rows, sources.get(key.table)),
-        )
+            embedding, of_ids = embedder.with_ids(embedding, self.ids)
+            sources |= of_ids
+
+        def read(key: Key) -> MovedRows:
+            fresh = new[key.table][key.slot or ""] if key.table in new else None
+            return MovedRows(self.saved.rows(tables[key]), self.rows[key].num_rows, sources.get(key.table), fresh)
+
+        embedding = placed(embedder, embedding, list(tables), read)
+        for name, source in self.moved.items():
+            log(f"table '{name}': {(source >= 0).sum():,} rows are of known ids, {(source < 0).sum():,} start fresh")
         counts = f"{sum(key.slot is None for key in tables)} tables and {sum(map(_is_param, leaves))} parameters"
         beside = " with their optimizer" if self.start.optimizer else ""
         log(f"starting from {self.saved.path}: {counts}{beside}; left fresh: {self._left(tables, leaves)}")
@@ -86,6 +99,8 @@ class _Start:
             elif why := self._other_ids(key.table, old.table):
                 if key.slot is None:
                     self._problem("tables", f"{why}; add it to skip")
+            elif self._is_moved(key, old, rows.shape):
+                yield key, old
             elif not self._fits(key, old, rows.shape):
                 shape = self.saved.tables[old].shape
                 self._problem("tables", f"{old} has the shape {shape} in the checkpoint, {rows.shape} here; skip it")
@@ -99,6 +114,37 @@ class _Start:
         """Whether the rows have the same shape; a dynamic table may have another number of them here."""
         held = self.saved.tables[old].shape
         return held == ((held[0], *shape[1:]) if key.table in dynamic(self.program) else shape)
+
+    def _is_moved(self, key: Key, old: Key, shape: tuple[int, ...]) -> bool:
+        """Return whether ids have other rows here, and known ones take theirs along; ``moved`` then has them."""
+        held = self.saved.tables[old].shape
+        if key.table in dynamic(self.program) or held[1:] != shape[1:]:
+            return False
+        if key.slot is None and (held != shape or self._other_words(_plain(key.table), _plain(old.table))):
+            found = self._old_rows(key.table, old.table, shape[0])
+            if found is not None and (found >= 0).any() and found.max() < held[0]:
+                self.moved[key.table] = found
+        return key.table in self.moved
+
+    def _old_rows(self, table: str, old: str, rows: int) -> npt.NDArray[np.int64] | None:
+        """Return the old row of each row, -1 for new ones; None: the features of the tables are not alike."""
+        made = np.full(rows, -1, np.int64)
+        before = {feature.name: feature for feature in _of_table(self.old_config, _plain(old))}
+        for feature in _of_table(self.program.config, _plain(table)):
+            alike = before.get(feature.name) or next(iter(before.values()), None)
+            found = None if alike is None else feature.rows_from(alike)
+            if found is None:
+                return None
+            part = made[: len(found)]
+            if ((part >= 0) & (found >= 0) & (part != found)).any():
+                return None
+            part[:] = np.where(part >= 0, part, found)
+        return made
+
+    @cached_property
+    def old_config(self) -> Config:
+        """The config of the checkpoint, with its vocabularies."""
+        return config_of(self.saved)
 
     def _other_ids(self, table: str, old: str) -> str | None:
         """Return the reason why a dynamic table cannot take the ids of the old one; None: it can."""
@@ -178,3 +224,13 @@ class _Start:
 
 def _is_param(name: str) -> bool:
     return name.startswith(PARAMS)
+
+
+def _plain(table: str) -> str:
+    """Return the table that the features name: the wide one of a feature has the same rows."""
+    return table.removesuffix(WIDE)
+
+
+def _of_table(config: Config, table: str) -> list[Feature]:
+    uses = ((feature, feature.table_use) for feature in (config.data.features if config.data is not None else ()))
+    return [feature for feature, use in uses if use is not None and use.table == table]
