@@ -60,7 +60,7 @@ class Work:
         for begin in range(0, len(window) - size + 1, size):
             piece = window.cut(begin, begin + size)
             fitted = self.preparer.measure(self.preparer.look([piece]))
-            how, columns = fitted.plan.filled(fitted.given, fitted.capacity, fitted.room)
+            how, columns = fitted.plan.filled(fitted.given, fitted.capacity, fitted.others)
             made.append(fitted.plan.fill([fitted.given], how, [columns], 1)[0])
         return made
 

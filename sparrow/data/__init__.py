@@ -48,8 +48,7 @@ from sparrow.data.features import (
 from sparrow.data.hashing import HashTable, shuffled
 from sparrow.data.item_counts import ItemCounts, holds_one_key
 from sparrow.data.labels import CheckedLabel, Label, LabelCheck
-from sparrow.data.layout import Layout as BlockLayout
-from sparrow.data.layout import Name
+from sparrow.data.layout import BlockLayout, Name
 from sparrow.data.samplers import ID, Ancestors, EdgeTable, Items, Masks, NegativeSampler, Parents, Sampler, TreeSampler
 from sparrow.data.sources import (
     BadRows,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sparrow.data import tails
 from sparrow.data.batch import PARTS, Batch, Values, cut, join, nothing_like, take
-from sparrow.data.layout import Layout, Name
+from sparrow.data.layout import BlockLayout, Name
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
 from sparrow.kernels.feed import Tail
@@ -36,7 +36,7 @@ class Block:
       padding: the number of rows at the end that hold nothing, and fill a short batch.
     """
 
-    layout: Layout
+    layout: BlockLayout
     words: npt.NDArray[np.int32]
     tail: Tail | None = None
     others: Mapping[Name, Values] = dataclasses.field(default_factory=dict)
@@ -44,9 +44,9 @@ class Block:
     padding: int = 0
 
     @classmethod
-    def of(cls, batch: Batch, layout: Layout | None = None) -> Block:
+    def of(cls, batch: Batch, layout: BlockLayout | None = None) -> Block:
         """Return the rows of a batch; ``layout``: one of such batches."""
-        layout, rows = layout or Layout.of(batch), len(batch)
+        layout, rows = layout or BlockLayout.of(batch), len(batch)
         words = np.zeros((rows, layout.width), np.int32)
         others, bags = {}, {}
         for part in PARTS:

@@ -20,7 +20,7 @@ from sparrow.data.block import Block, concatenate
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.features import Feature
 from sparrow.data.labels import CheckedLabel, Label, key_step, keys, number_step, refuse_single, sample_weights
-from sparrow.data.layout import Layout, Name
+from sparrow.data.layout import BlockLayout, Name
 from sparrow.data.sources.base import BadRows, Reader, Rows
 from sparrow.kernels import feed
 
@@ -72,7 +72,7 @@ class Converter:
         of_labels = [label.source_column for label in self.labels]
         self.columns: list[str] = list(dict.fromkeys([*(column for column, _ in users), *of_labels, *single]))
         self._users, self._single = users, single
-        self.layout: Layout | None = None  # of every block; None: not known yet
+        self.layout: BlockLayout | None = None  # of every block; None: not known yet
         self._compiled: Compiled | None = None
         self._kinds: dict[str, Any] | None = None  # the columns that they were made for
 
@@ -103,13 +103,13 @@ class Converter:
             self.layout, self._kinds = self._layout_of(first), first
             self._compiled = None if self.layout is None else Compiled.of(self, self.layout, first)
 
-    def _layout_of(self, kinds: Mapping[str, Any]) -> Layout | None:
+    def _layout_of(self, kinds: Mapping[str, Any]) -> BlockLayout | None:
         schema = pa.schema([(name, kinds[name]) for name in self.columns])
         try:
             batch, _ = self.attempt(pa.RecordBatch.from_pylist([], schema=schema))
         except Exception:  # a custom feature that cannot convert zero rows
             return None
-        return Layout.of(batch, [(f.part, f.name) for f in self.features if f.step(kinds) is not None])
+        return BlockLayout.of(batch, [(f.part, f.name) for f in self.features if f.step(kinds) is not None])
 
     @property
     def decodes(self) -> bool:
@@ -218,16 +218,16 @@ class Compiled:
       checked: the labels whose losses take a certain range only.
     """
 
-    layout: Layout
+    layout: BlockLayout
     schema: list[str]
-    steps: feed.Plan
+    steps: feed.Steps
     outputs: list[Output]
     rest: dict[Name, Feature | Label]
     checked: list[CheckedLabel]
 
     @classmethod
-    def of(cls, converter: Converter, layout: Layout, kinds: Mapping[str, Any]) -> Compiled | None:
-        """Return the plan for columns of these types; None: the library is missing, or has no code for one of them."""
+    def of(cls, converter: Converter, layout: BlockLayout, kinds: Mapping[str, Any]) -> Compiled | None:
+        """Return the conversion of columns of these types; None: no library, or no code for one of them."""
         if feed.library() is None:
             return None
         made: list[tuple[Name, feed.Step | None, Any]] = []
@@ -260,11 +260,11 @@ class Compiled:
             for label in converter.labels
             if isinstance(label, CheckedLabel) and ("labels", label.name) not in rest
         ]
-        plan = feed.Plan(
+        steps = feed.Steps(
             [(cast("feed.Step", step), words[name], name in layout.bags) for name, step, _ in made],
             {name: place for place, name in enumerate(converter.columns)},
         )
-        return cls(layout, list(converter.columns), plan, [Output(name, use) for name, _, use in made], rest, checked)
+        return cls(layout, list(converter.columns), steps, [Output(name, use) for name, _, use in made], rest, checked)
 
     def convert(self, piece: Any, bad_rows: BadRows) -> tuple[Block, int] | None:
         """Return the usable rows of a record batch, and the number of others; None: the reference must convert it."""

@@ -15,7 +15,7 @@ from sparrow import fields
 from sparrow.data.errors import Problems
 from sparrow.data.keys import hashed
 from sparrow.data.values import Parsed, element_type, integers, is_compiled, is_list, is_number, is_text, numbers, plain
-from sparrow.kernels.feed import Step, plan
+from sparrow.kernels.feed import Step, steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,12 +108,12 @@ def number_step(column: str, kinds: Mapping[str, Any], is_weight: bool = False) 
     """Return the compiled conversion of `required_numbers`, or of `sample_weights`."""
     if not is_compiled(kinds[column]):
         return None
-    return Step(plan.NUMBERS, (column,), is_required=True, is_weight=is_weight)
+    return Step(steps.NUMBERS, (column,), is_required=True, is_weight=is_weight)
 
 
 def key_step(column: str, kinds: Mapping[str, Any], as_integer: bool = False) -> Step | None:
     """Return the compiled conversion of `keys`."""
-    return Step(plan.KEY, (column,), as_integer=as_integer) if is_compiled(kinds[column]) else None
+    return Step(steps.KEY, (column,), as_integer=as_integer) if is_compiled(kinds[column]) else None
 
 
 def refuse_single(what: str, kind: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""`Layout`: the places of the columns in a row of words."""
+"""`BlockLayout`: the places of the columns in a row of words."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Bag(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class BlockLayout:
     """The places of the columns in a row.
 
     Attributes:
@@ -98,7 +98,7 @@ class Layout:
     used: int
 
     @classmethod
-    def of(cls, batch: Batch, bags: Collection[Name] | None = None) -> Layout:
+    def of(cls, batch: Batch, bags: Collection[Name] | None = None) -> BlockLayout:
         """Return the layout of rows as in ``batch``. Columns of other types than 32 and 64 bits have no place.
 
         ``bags``: the ragged columns whose ids are in the tails; None: all that hold ids.

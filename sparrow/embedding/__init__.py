@@ -23,7 +23,7 @@ from sparrow.embedding.packing import (
     lay_out,
     members_of,
     of_one_size,
-    room_name,
+    size_name,
 )
 from sparrow.embedding.ragged import Ragged
 from sparrow.embedding.row_grads import RowGrads

@@ -18,7 +18,7 @@ from sparrow.kernels import feed
 _INTEGERS: Final = (np.dtype(np.int32), np.dtype(np.int64))
 
 
-class Given(NamedTuple):
+class ReadColumn(NamedTuple):
     """The input of one feature.
 
     Attributes:
@@ -52,9 +52,9 @@ class Ordered(NamedTuple):
     is_even: bool = False
 
 
-def read_columns(features: Sequence[FeatureSpec], inputs: Mapping[str, Any]) -> dict[str, Given]:
+def read_columns(features: Sequence[FeatureSpec], inputs: Mapping[str, Any]) -> dict[str, ReadColumn]:
     """Return the input of every feature; features that are given the same thing to read in the same way share it."""
-    made: dict[Any, Given] = {}
+    made: dict[Any, ReadColumn] = {}
     found = {}
     for feature in features:
         given, table = inputs[feature.name], feature.table_spec
@@ -66,11 +66,11 @@ def read_columns(features: Sequence[FeatureSpec], inputs: Mapping[str, Any]) -> 
     return found
 
 
-def _read(feature: FeatureSpec, given: Any) -> Given:
+def _read(feature: FeatureSpec, given: Any) -> ReadColumn:
     table, is_raw = feature.table_spec, feature.table_spec.dynamic is not None
     hashes = feature.invalid_ids == "hash" and not is_raw
     if not hashes and (column := _as_it_is(given)) is not None:
-        return Given(column, column.offsets is None)
+        return ReadColumn(column, column.offsets is None)
     rows = None if is_raw else table.vocabulary_size
     ids, offsets, weights, missing, is_steady = read_input(feature.name, hash_strings(given) if is_raw else given, rows)
     if hashes:
@@ -79,7 +79,7 @@ def _read(feature: FeatureSpec, given: Any) -> Given:
         ids = ids.astype(np.uint64 if ids.dtype.kind == "u" else np.int64).view(np.int64)
     there = None if missing is None or not missing.any() else ~missing
     ends = None if offsets is None else offsets.astype(np.int64, copy=False)
-    return Given(feed.Column(ids, ends, weights, there), is_steady)
+    return ReadColumn(feed.Column(ids, ends, weights, there), is_steady)
 
 
 def _as_it_is(given: Any) -> feed.Column | None:
@@ -102,7 +102,7 @@ def _is_array(values: Any, dtypes: Sequence[np.dtype[Any]], is_contiguous: bool 
     return is_one and (not is_contiguous or values.flags.c_contiguous)
 
 
-def read_ordered(feature: FeatureSpec, given: Any, read: Given, capacity: int | None) -> Ordered:
+def read_ordered(feature: FeatureSpec, given: Any, read: ReadColumn, capacity: int | None) -> Ordered:
     """Check the sequences of one ordered feature; their ids are checked as those of others are."""
     column = read.column
     if column.weights is not None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
-from sparrow.embedding.columns import Given, Ordered, explain, read_columns, read_ordered
+from sparrow.embedding.columns import Ordered, ReadColumn, explain, read_columns, read_ordered
 from sparrow.embedding.packed_batch import Group, PackedBatch
 from sparrow.embedding.sizes import Sizes, check_capacity, size_class, within
 from sparrow.embedding.specs import FeatureSpec
@@ -285,7 +285,7 @@ class Packer:
         return Measured(self, inputs, read, ordered, counts)
 
     def _counted(
-        self, members: Sequence[FeatureSpec], read: Mapping[str, Given], capacities: Mapping[str, int]
+        self, members: Sequence[FeatureSpec], read: Mapping[str, ReadColumn], capacities: Mapping[str, int]
     ) -> Counts:
         fixed, loose, total, ordered = 0, None, 0, list[str]()
         for feature in members:
@@ -345,7 +345,7 @@ class Measured:
 
     packer: Packer
     inputs: Mapping[str, Any]
-    read: Mapping[str, Given]
+    read: Mapping[str, ReadColumn]
     ordered: Mapping[str, Ordered]
     counts: Mapping[str, Counts]
 
@@ -354,32 +354,32 @@ class Measured:
         """The ids whose number may differ from batch to batch, by stack or ordered feature: `Sizes.fit` takes them."""
         found = {name: own.loose for name, own in self.counts.items() if own.loose is not None}
         return found | {
-            room_name(name): len(held.column.ids) for name, held in self.ordered.items() if held.size is None
+            size_name(name): len(held.column.ids) for name, held in self.ordered.items() if held.size is None
         }
 
-    def shaped(self, room: Mapping[str, int]) -> Shaped:
-        """Return its columns with the given room for loose ids, by the names in `loose`."""
+    def shaped(self, capacity: Mapping[str, int]) -> Shaped:
+        """Return its columns with the given capacity for loose ids, by the names in `loose`."""
         elements = {
-            name: room.get(room_name(name), 0) if held.size is None else held.size
+            name: capacity.get(size_name(name), 0) if held.size is None else held.size
             for name, held in self.ordered.items()
         }
         sources: dict[Any, int] = {}
         shapes, columns = {}, {}
         for name, given in self.read.items():
             if name in self.ordered:
-                given = Given(self.ordered[name].column, is_steady=False)
+                given = ReadColumn(self.ordered[name].column, is_steady=False)
             column = columns[name] = given.column
             source = sources.setdefault(tuple(map(id, column)), len(sources))
             is_ragged, is_weighted = column.offsets is not None, column.weights is not None
             shapes[name] = Shape(elements.get(name, given.num_bags), is_ragged, is_weighted, source)
         sizes = {}
         for name, counts in self.counts.items():
-            sizes[name] = counts.fixed + sum(elements[own] for own in counts.ordered) + room.get(name, 0)
+            sizes[name] = counts.fixed + sum(elements[own] for own in counts.ordered) + capacity.get(name, 0)
         return Shaped(shapes, sizes, columns, {name: held.offsets for name, held in self.ordered.items()})
 
-    def pack(self, room: Mapping[str, int]) -> PackedBatch:
-        """Pack it, with the given room for loose ids, by the names in `loose`."""
-        shaped = self.shaped(room)
+    def pack(self, capacity: Mapping[str, int]) -> PackedBatch:
+        """Pack it, with the given capacity for loose ids, by the names in `loose`."""
+        shaped = self.shaped(capacity)
         plan = self.packer.plan(shaped)
         buffer = np.empty(plan.words, np.int32)
         if not plan.filling.fill([shaped.columns[name] for name in plan.names], buffer):
@@ -390,17 +390,17 @@ class Measured:
         return packed
 
 
-def room_name(feature: str) -> str:
+def size_name(feature: str) -> str:
     """Return the name of an ordered feature's size among the sizes of stacks.
 
-    >>> room_name("seen")
+    >>> size_name("seen")
     'rows of seen'
     """
     return f"rows of {feature}"
 
 
 def fit(loose: Mapping[str, int], sizes: Sizes | None) -> dict[str, int]:
-    """Room for the loose ids of each stack: their size class, or what ``sizes`` have learned."""
+    """Capacity for the loose ids of each stack: their size class, or what ``sizes`` have learned."""
     return {name: size_class(count) for name, count in loose.items()} if sizes is None else sizes.fit(loose)
 
 
@@ -425,7 +425,7 @@ def of_one_size(stacks: Sequence[Stack], batches: Sequence[PackedBatch]) -> list
 
 
 def _padded_to(lookups: Lookups, size: int, num_rows: int) -> Lookups:
-    """Return the lookups with room for ``size`` entries; entries added read no row."""
+    """Return the lookups with space for ``size`` entries; entries added read no row."""
     if len(lookups.ids) == size:
         return lookups
     return dataclasses.replace(

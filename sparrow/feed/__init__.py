@@ -12,10 +12,10 @@ from sparrow.feed.candidates import (
     USERS,
 )
 from sparrow.feed.feed import Feed, Parts, alike
-from sparrow.feed.mesh import Split, filled, placed
+from sparrow.feed.mesh import MeshLayout, filled, placed
 from sparrow.feed.pipeline import Pipeline, Waits
 from sparrow.feed.prepare import Made, OneByOne, Prepare
-from sparrow.feed.preparer import Content, Prepared, Preparer, Routed
+from sparrow.feed.preparer import Content, MeshBatch, Prepared, Preparer
 from sparrow.feed.reading import WaitInterrupted
 from sparrow.feed.shares import Division, Peers
 from sparrow.feed.stages import MEANING, STAGES, Stages

@@ -19,7 +19,7 @@ Capacity: TypeAlias = int | tuple[int, ...]
 """The number of entries for bags of any length; or the places of each feature in every example."""
 
 
-class Counted(NamedTuple):
+class CountedIds(NamedTuple):
     """The ids in bags of a stack in one batch.
 
     Attributes:
@@ -38,7 +38,7 @@ class Capacities:
     spares the bag of every entry and the offsets, which are then known. Others get the sizes of `Sizes`.
 
     >>> capacities = Capacities(Sizes())
-    >>> capacities.fit(256, {"a": Counted(256 * 3, (2, 1)), "b": Counted(300, (90,))})
+    >>> capacities.fit(256, {"a": CountedIds(256 * 3, (2, 1)), "b": CountedIds(300, (90,))})
     ({'a': (2, 1), 'b': 384}, {})
     """
 
@@ -48,7 +48,7 @@ class Capacities:
         self._growths: dict[str, int] = {}
 
     def fit(
-        self, examples: int, counted: Mapping[str, Counted], others: Mapping[str, int] = MappingProxyType({})
+        self, examples: int, counted: Mapping[str, CountedIds], others: Mapping[str, int] = MappingProxyType({})
     ) -> tuple[dict[str, Capacity], dict[str, int]]:
         """Return the capacity for the ids of the next batch, by stack, and the sizes of ``others``."""
         places = {name: self._fixed(name, examples, own) for name, own in counted.items()}
@@ -57,7 +57,7 @@ class Capacities:
         found = {name: sizes[name] if own is None else own for name, own in places.items()}
         return found, {name: sizes[name] for name in others}
 
-    def _fixed(self, name: str, examples: int, counted: Counted) -> tuple[int, ...] | None:
+    def _fixed(self, name: str, examples: int, counted: CountedIds) -> tuple[int, ...] | None:
         held = self._places.get(name, (0,) * len(counted.longest))
         if held is None or (name not in self._places and examples < LEAST_EXAMPLES):
             return None

@@ -1,4 +1,4 @@
-"""`Crew`: a few threads that do tasks, in the order in which they were given."""
+"""`Crew`: a few threads that do jobs, in the order in which they were given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 NAME: Final = "sparrow-data"
 """The threads' names begin with it."""
 PATIENCE: Final = 3.0
-"""Seconds that closing waits for a running task."""
+"""Seconds that closing waits for a running job."""
 
 
 def default_threads() -> int:
@@ -27,10 +27,10 @@ def default_threads() -> int:
 
 
 class Dropped(Exception):
-    """Raised for a task that was dropped."""
+    """Raised for a job that was dropped."""
 
 
-class Task(Generic[T]):
+class Job(Generic[T]):
     """Work for a crew, and its result.
 
     Attributes:
@@ -57,7 +57,7 @@ class Task(Generic[T]):
         self._done.release()
 
     def drop(self) -> None:
-        """Drop the task; waiting for it raises `Dropped`."""
+        """Drop the job; waiting for it raises `Dropped`."""
         self.error, self._run = Dropped(), None
         self._done.release()
 
@@ -69,7 +69,7 @@ class Task(Generic[T]):
         return True
 
     def result(self) -> T:
-        """Return the result, or raise the error of the task."""
+        """Return the result, or raise the error of the job."""
         self.wait()
         if self.error is not None:
             raise self.error
@@ -77,16 +77,16 @@ class Task(Generic[T]):
 
 
 class Crew:
-    """Threads that run tasks, urgent ones first. Closing it drops tasks that have not begun.
+    """Threads that run jobs, urgent ones first. Closing it drops jobs that have not begun.
 
-    A task may wait for another that is urgent and was given before it: some thread is at work on that one.
+    A job may wait for another that is urgent and was given before it: some thread is at work on that one.
     """
 
     def __init__(self, threads: int) -> None:
         self.size = threads
-        self._given: queue.SimpleQueue[None] = queue.SimpleQueue()  # an entry per task
-        self._urgent: deque[Task[Any]] = deque()
-        self._others: deque[Task[Any]] = deque()
+        self._given: queue.SimpleQueue[None] = queue.SimpleQueue()  # an entry per job
+        self._urgent: deque[Job[Any]] = deque()
+        self._others: deque[Job[Any]] = deque()
         self._closed = False
         self._threads = [
             threading.Thread(target=self._work, name=f"{NAME}-{number}", daemon=True) for number in range(threads)
@@ -94,36 +94,36 @@ class Crew:
         for thread in self._threads:
             thread.start()
 
-    def do(self, run: Callable[[], T], urgent: bool = True) -> Task[T]:
+    def do(self, run: Callable[[], T], urgent: bool = True) -> Job[T]:
         """Call ``run`` in the next free thread."""
-        task = Task(run)
-        (self._urgent if urgent else self._others).append(task)
+        job = Job(run)
+        (self._urgent if urgent else self._others).append(job)
         self._given.put(None)
         if self._closed:
             self._drop_all()
-        return task
+        return job
 
     def help(self) -> bool:
-        """Do an urgent task that no thread has begun, in the calling thread; return whether there was one.
+        """Do an urgent job that no thread has begun, in the calling thread; return whether there was one.
 
-        An interrupt that comes meanwhile is raised here: others may take the task's result much later.
+        An interrupt that comes meanwhile is raised here: others may take the job's result much later.
         """
         try:
-            task = self._urgent.popleft()
+            job = self._urgent.popleft()
         except IndexError:
             return False
-        task.work()
-        if isinstance(task.error, KeyboardInterrupt):
-            raise task.error
+        job.work()
+        if isinstance(job.error, KeyboardInterrupt):
+            raise job.error
         return True
 
     @property
     def is_closed(self) -> bool:
-        """Return whether no further task is begun."""
+        """Return whether no further job is begun."""
         return self._closed
 
     def stop(self) -> None:
-        """Begin no further task, and drop the waiting ones."""
+        """Begin no further job, and drop the waiting ones."""
         self._closed = True
         self._drop_all()
         for _ in self._threads:
@@ -135,29 +135,29 @@ class Crew:
         join(self._threads)
 
     def _drop_all(self) -> None:
-        for tasks in (self._urgent, self._others):
-            while tasks:
+        for jobs in (self._urgent, self._others):
+            while jobs:
                 with contextlib.suppress(IndexError):  # a thread was quicker
-                    tasks.popleft().drop()
+                    jobs.popleft().drop()
 
     def _work(self) -> None:
         while True:
             self._given.get()
             if self._closed:
                 return
-            for tasks in (self._urgent, self._others):
+            for jobs in (self._urgent, self._others):
                 with contextlib.suppress(IndexError):
-                    tasks.popleft().work()
+                    jobs.popleft().work()
                     break
 
 
-def do(crew: Crew | None, run: Callable[[], T], urgent: bool = True) -> Task[T]:
+def do(crew: Crew | None, run: Callable[[], T], urgent: bool = True) -> Job[T]:
     """Call ``run`` in a crew, or here without one."""
     if crew is not None:
         return crew.do(run, urgent)
-    task = Task(run)
-    task.work()
-    return task
+    job = Job(run)
+    job.work()
+    return job
 
 
 def join(threads: list[threading.Thread]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from sparrow.embedding import Embedder, Jagged, PackedBatch, of_one_size
-from sparrow.feed.mesh import Split
+from sparrow.feed.mesh import MeshLayout
 from sparrow.kernels.feed import BatchLayout, joined
 
 
@@ -25,7 +25,7 @@ class Feed:
       slot: its number among the batches that were sent together, a scalar on the device; None: it was sent alone.
     """
 
-    def __init__(self, buffer: Any, layout: BatchLayout | Split, size: int, slot: Any = None) -> None:
+    def __init__(self, buffer: Any, layout: BatchLayout | MeshLayout, size: int, slot: Any = None) -> None:
         self.buffer, self.layout, self.size, self.slot = buffer, layout, size, slot
 
     @functools.cached_property
@@ -96,12 +96,12 @@ class Feed:
         words, layout = joined(self.parts._replace(**parts))
         return Feed(jax.device_put(words), layout, self.size)
 
-    def tree_flatten(self) -> tuple[tuple[Any, Any], tuple[BatchLayout | Split, int]]:
+    def tree_flatten(self) -> tuple[tuple[Any, Any], tuple[BatchLayout | MeshLayout, int]]:
         """For JAX."""
         return (self.buffer, self.slot), (self.layout, self.size)
 
     @classmethod
-    def tree_unflatten(cls, fixed: tuple[BatchLayout | Split, int], arrays: tuple[Any, Any]) -> Feed:
+    def tree_unflatten(cls, fixed: tuple[BatchLayout | MeshLayout, int], arrays: tuple[Any, Any]) -> Feed:
         """For JAX."""
         return cls(arrays[0], *fixed, arrays[1])
 

@@ -13,7 +13,7 @@ from sparrow.embedding import Embedder, Ragged, Shards, from_host
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class MeshLayout:
     """The layout of a batch whose arrays are on a mesh already.
 
     Attributes:

@@ -29,7 +29,7 @@ from sparrow.data import (
     kind_of,
 )
 from sparrow.feed.batching import Batching, Position, SharePosition
-from sparrow.feed.crew import NAME, Crew, Task, default_threads, do, join
+from sparrow.feed.crew import NAME, Crew, Job, default_threads, do, join
 from sparrow.feed.cuts import Cut, Merged, cuts, together, told
 from sparrow.feed.prepare import Made, OneByOne, Prepare, Turns
 from sparrow.feed.reading import Memory, Reading, WaitInterrupted, Window
@@ -233,7 +233,7 @@ class Pipeline(Generic[T]):
 
             ahead, size = self._groups
 
-            def groups() -> Generator[tuple[Task[Made[T]], list[Cut]], None, None]:
+            def groups() -> Generator[tuple[Job[Made[T]], list[Cut]], None, None]:
                 turns = Turns(start.batches + 1, lambda: crew is not None and crew.is_closed)
                 for group in together(self._cuts(start, crew, memory, seen), size):
                     yield do(crew, functools.partial(self._make, group, turns)), group
@@ -249,9 +249,9 @@ class Pipeline(Generic[T]):
             stack.enter_context(contextlib.closing(made))
             if crew is not None:
                 stack.callback(crew.stop)  # stops first, because the thread that cuts batches may wait for a chunk
-            for task, group in made:
-                wait(task.wait)
-                batches, error = task.result()
+            for job, group in made:
+                wait(job.wait)
+                batches, error = job.result()
                 for batch, cut in zip(batches, group, strict=False):
                     memory.add(-cut.freed)
                     self._at, self._skipped = cut.after, cut.skipped
@@ -304,7 +304,7 @@ class Pipeline(Generic[T]):
 
     @property
     def _groups(self) -> tuple[int, int]:
-        """The number of groups of batches that are made early, and the batches of one: a task makes a group."""
+        """The number of groups of batches that are made early, and the batches of one: a job makes a group."""
         ahead, layout = self.batching.ahead, self.converter.layout
         most = 1 if layout is None else self._prepare.together(self.batching.batch_size, layout)
         if ahead is None:

@@ -27,9 +27,9 @@ from sparrow.embedding import (
     Size,
     lay_out,
     members_of,
-    room_name,
+    size_name,
 )
-from sparrow.feed.capacities import Capacity, Counted
+from sparrow.feed.capacities import Capacity, CountedIds
 from sparrow.feed.feed import Parts
 from sparrow.kernels import feed
 
@@ -52,7 +52,7 @@ class Given(NamedTuple):
     """
 
     blocks: Sequence[Block]
-    counted: Mapping[str, Counted]
+    counted: Mapping[str, CountedIds]
     ids: Measured | None
     numbers: Mapping[str, Array]
     columns: Mapping[str, Array]
@@ -63,7 +63,7 @@ class Given(NamedTuple):
     @property
     def loose(self) -> dict[str, int]:
         """The sizes of arrays that depend on earlier batches, besides those of stacks in rows."""
-        elements = {room_name(name): len(held.values) for name, held in self.sequences.items()}
+        elements = {size_name(name): len(held.values) for name, held in self.sequences.items()}
         return elements if self.ids is None else {**self.ids.loose, **elements}
 
     @property
@@ -154,7 +154,7 @@ class Plan:
         copies = [(self._layout.places["keys", name].word, 2, i * 2 * self.rows) for i, name in enumerate(self._keys)]
         return feed.Filling(self._layout.width, [], [], copies, len(copies) * 2 * self.rows)
 
-    def counted(self, blocks: Sequence[Block]) -> dict[str, Counted]:
+    def counted(self, blocks: Sequence[Block]) -> dict[str, CountedIds]:
         """Return the ids in bags of each stack that is filled from rows."""
         if not any(shape.is_ragged for shape in self._shapes.values()):
             return {}
@@ -172,7 +172,7 @@ class Plan:
                 text = f"a batch holds at most {MAX_ENTRIES} ids for tables of one kind, got {total}"
                 raise ValueError(f"{text}; lower batch_size")
             if bags:
-                found[stack.name] = Counted(ids, tuple(longest[i] if i >= 0 else 1 for i in bags))
+                found[stack.name] = CountedIds(ids, tuple(longest[i] if i >= 0 else 1 for i in bags))
         return found
 
     def _bag(self, lookup: str) -> int:
@@ -184,24 +184,24 @@ class Plan:
         assert self._layout is not None
         return feed.Filling(self._layout.width, _bag_columns(self._layout), [], [], 0)
 
-    def filled(self, given: Given, capacity: Mapping[str, Capacity], room: Mapping[str, int]) -> tuple[Filled, Any]:
+    def filled(self, given: Given, capacity: Mapping[str, Capacity], others: Mapping[str, int]) -> tuple[Filled, Any]:
         """Return the arrays of batches such as ``given``, and the columns of its ids.
 
-        ``capacity``: of the stacks in rows; ``room``: the other sizes, by the names of `Given.loose`.
+        ``capacity``: of the stacks in rows; ``others``: the other sizes, by the names of `Given.loose`.
         """
-        shaped = None if given.ids is None else given.ids.shaped(room)
+        shaped = None if given.ids is None else given.ids.shaped(others)
         key = (
             tuple(capacity.items()),
             None if shaped is None else shaped.key,
             *(tuple((name, x.shape, x.dtype) for name, x in own.items()) for own in (given.numbers, given.columns)),
-            tuple((name, room[room_name(name)], own.values.shape[1:]) for name, own in given.sequences.items()),
+            tuple((name, others[size_name(name)], own.values.shape[1:]) for name, own in given.sequences.items()),
         )
         if key not in self._made:
-            self._made[key] = self._planned(given, capacity, room, shaped)
+            self._made[key] = self._planned(given, capacity, others, shaped)
         return self._made[key], shaped
 
     def _planned(
-        self, given: Given, capacity: Mapping[str, Capacity], room: Mapping[str, int], shaped: Shaped | None
+        self, given: Given, capacity: Mapping[str, Capacity], others: Mapping[str, int], shaped: Shaped | None
     ) -> Filled:
         arrays, layout = feed.Arrays(), self._layout
         shapes: dict[str, Shape] = {**self._shapes, **({} if shaped is None else shaped.shapes)}
@@ -225,7 +225,7 @@ class Plan:
             parts[part] |= {name: arrays.add(own.shape, feed.word_type(own.dtype)) for name, own in held.items()}
         sequences = {
             name: Jagged(
-                arrays.add((room[room_name(name)], *own.values.shape[1:]), "float32"),
+                arrays.add((others[size_name(name)], *own.values.shape[1:]), "float32"),
                 arrays.add((len(own.offsets),), "int32"),
             )
             for name, own in given.sequences.items()

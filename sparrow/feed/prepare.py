@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Made(NamedTuple, Generic[T]):
-    """Batches that were made in one task, and the error that came after them, if any."""
+    """Batches that were made in one job, and the error that came after them, if any."""
 
     batches: list[T]
     error: BaseException | None = None
@@ -34,7 +34,7 @@ class Prepare(abc.ABC, Generic[T]):
     loop_only_waits: bool = False
 
     def together(self, batch_size: int, layout: BlockLayout) -> int:
-        """Return the number of batches, of rows of that layout, that are made in one task."""
+        """Return the number of batches, of rows of that layout, that are made in one job."""
         return 1
 
     @abc.abstractmethod

@@ -24,11 +24,11 @@ from sparrow.data import (
     join,
     without_presence,
 )
-from sparrow.embedding import Embedder, Jagged, Learned, PackedBatch, Packer, Ragged, RoutedBatch, Sizes, room_name
+from sparrow.embedding import Embedder, Jagged, Learned, PackedBatch, Packer, Ragged, RoutedBatch, Sizes, size_name
 from sparrow.feed.candidates import IS_EXAMPLE, candidate_columns, is_example, numbered, padded_labels
 from sparrow.feed.capacities import Capacities, Capacity
 from sparrow.feed.feed import Feed, Parts
-from sparrow.feed.mesh import Split, filled, own_share, placed
+from sparrow.feed.mesh import MeshLayout, filled, own_share, placed
 from sparrow.feed.plan import Given, Plan
 from sparrow.feed.prepare import Made, Prepare
 from sparrow.feed.stages import COPY, PACK, Stages
@@ -99,14 +99,14 @@ class Prepared(NamedTuple):
     counted: Any = None
 
 
-class Routed(NamedTuple):
+class MeshBatch(NamedTuple):
     """A batch on a mesh whose ids are routed, and the sizes that batches have grown to."""
 
     batch: Batch
     ids: RoutedBatch
-    room: dict[str, int]
+    capacity: dict[str, int]
     learned: Learned
-    split: Split
+    split: MeshLayout
 
 
 class Looked(NamedTuple):
@@ -117,12 +117,12 @@ class Looked(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A batch whose sizes are decided: the capacity of stacks in rows, the room of others, and all sizes so far."""
+    """A batch whose sizes are decided: the capacity of stacks in rows, the sizes of others, and all sizes so far."""
 
     plan: Plan
     given: Given
     capacity: Mapping[str, Capacity]
-    room: Mapping[str, int]
+    others: Mapping[str, int]
     learned: Learned
 
 
@@ -171,7 +171,7 @@ class Preparer(Prepare[Prepared]):
 
     def make(self, batches: Sequence[Rows], in_turn: Callable[[Callable[[], Any]], Any]) -> Made[Prepared]:
         """Return the batches; those without bags need no turn."""
-        looked, made = list[Looked | Routed](), list[Prepared]()
+        looked, made = list[Looked | MeshBatch](), list[Prepared]()
         error: Exception | None = None
         try:
             for rows in batches:
@@ -189,7 +189,7 @@ class Preparer(Prepare[Prepared]):
             error = problem
         return Made(made, error)
 
-    def look(self, rows: Rows) -> Looked | Routed:
+    def look(self, rows: Rows) -> Looked | MeshBatch:
         """Count the ids of a batch: the work that depends on no other batch. On a mesh, `route` it."""
         if self.embedder.shards is not None:
             return self.route(_batch(rows))
@@ -248,18 +248,18 @@ class Preparer(Prepare[Prepared]):
                 columns[name] = self._converted[name](labels) if name in self._converted else labels
         return numbers, columns
 
-    def measure(self, looked: Looked | Routed) -> Any:
+    def measure(self, looked: Looked | MeshBatch) -> Any:
         """Decide the sizes of a batch, which depend on the order of batches."""
-        if isinstance(looked, Routed):
+        if isinstance(looked, MeshBatch):
             return self.fit(looked, looked.ids.loose)
         plan, given = looked
-        capacity, room = self.capacities.fit(plan.rows, given.counted, given.loose)
-        return Fitted(plan, given, capacity, room, self.sizes.learned)
+        capacity, others = self.capacities.fit(plan.rows, given.counted, given.loose)
+        return Fitted(plan, given, capacity, others, self.sizes.learned)
 
     def _alike_ones(self, fitted: Sequence[Any]) -> tuple[Sequence[Any], int]:
         """Return the first batches that may go in one transfer, and the number of them that it has space for."""
         first = fitted[0]
-        if isinstance(first, Routed) or not (first.given.is_free and first.given.blocks):
+        if isinstance(first, MeshBatch) or not (first.given.is_free and first.given.blocks):
             return fitted[:1], 1
         slots = self.together(first.plan.rows, first.given.blocks[0].layout)
         alike = itertools.takewhile(lambda one: one.plan is first.plan, fitted[:slots])
@@ -269,11 +269,11 @@ class Preparer(Prepare[Prepared]):
     def _sent(self, fitted: Sequence[Any], slots: int) -> list[Prepared]:
         """Return batches that were sent together; none of several where one is wrong. Copies are started."""
         first = fitted[0]
-        if isinstance(first, Routed):
+        if isinstance(first, MeshBatch):
             return [self._sent_to_mesh(first)]
         with self.stages.timed(PACK):
             plan, buffer = first.plan, None
-            found = [plan.filled(one.given, one.capacity, one.room) for one in fitted]
+            found = [plan.filled(one.given, one.capacity, one.others) for one in fitted]
             how = found[0][0]
             try:
                 if all(own is how for own, _ in found):
@@ -322,7 +322,7 @@ class Preparer(Prepare[Prepared]):
             self._scalars.append(jax.device_put(np.int32(len(self._scalars))))
         return self._scalars[:count]
 
-    def route(self, batch: Batch) -> Routed:
+    def route(self, batch: Batch) -> MeshBatch:
         """Count the ids of this process's examples on a mesh: waits for no other process."""
         with self._lock:
             self.unvarying.add(batch.without_padding())
@@ -330,32 +330,34 @@ class Preparer(Prepare[Prepared]):
         shards = self.embedder.sharded.shards
         ids, rows = filled(_with_drawn(batch, "ids"), len(shards.local) if self.has_own_rows else shards.count)
         ids = ids if self.has_own_rows else own_share(shards, ids)
-        split = Split(tuple((lookup, rows[name]) for lookup, name in self._content.ids_of.items() if name in rows))
-        return Routed(batch, self.embedder.sharded.measure(self._content.lookups(ids)), {}, self.sizes.learned, split)
+        split = MeshLayout(tuple((lookup, rows[name]) for lookup, name in self._content.ids_of.items() if name in rows))
+        return MeshBatch(
+            batch, self.embedder.sharded.measure(self._content.lookups(ids)), {}, self.sizes.learned, split
+        )
 
-    def fit(self, routed: Routed, needs: Mapping[str, int]) -> Routed:
-        """Give a batch of `route` the room that ``needs``, which all processes agree on, make it have."""
-        elements = {room_name(name): len(held.values) for name, held in _with_drawn(routed.batch, "sequences").items()}
-        room = self.sizes.fit({**needs, **elements})
-        return routed._replace(room=room, learned=self.sizes.learned)
+    def fit(self, routed: MeshBatch, needs: Mapping[str, int]) -> MeshBatch:
+        """Give a batch of `route` the capacity that ``needs``, which all processes agree on, make it have."""
+        elements = {size_name(name): len(held.values) for name, held in _with_drawn(routed.batch, "sequences").items()}
+        capacity = self.sizes.fit({**needs, **elements})
+        return routed._replace(capacity=capacity, learned=self.sizes.learned)
 
-    def finish(self, fitted: Fitted | Routed) -> Prepared:
+    def finish(self, fitted: Fitted | MeshBatch) -> Prepared:
         """Return one batch, ready for a step. Copies are started, not waited for."""
         return self._sent([fitted], 1)[0]
 
-    def _sent_to_mesh(self, routed: Routed) -> Prepared:
+    def _sent_to_mesh(self, routed: MeshBatch) -> Prepared:
         batch = routed.batch
         with self.stages.timed(PACK):
             numbers, columns = self.arrays(batch)
             if self.pads:
                 columns[IS_EXAMPLE] = is_example(len(batch), batch.examples)
-            packed = routed.ids.pack(routed.room)
-            self._exchanged = routed.ids, routed.room
+            packed = routed.ids.pack(routed.capacity)
+            self._exchanged = routed.ids, routed.capacity
             counted = None if self._traffic is None else self._traffic.sample(routed.ids)
         with self.stages.timed(COPY):
             numbers, columns = placed(self.embedder, jax.tree.map(feed.words, (numbers, columns)), self.has_own_rows)
             sequences = {
-                name: _with_room(own, routed.room[room_name(name)])
+                name: _padded(own, routed.capacity[size_name(name)])
                 for name, own in _with_drawn(batch, "sequences").items()
             }
             parts = Parts(packed, numbers, columns, self.embedder.on_its_devices(sequences))
@@ -384,7 +386,7 @@ def _with_drawn(batch: Batch, part: str) -> dict[str, Any]:
     return {name: join([own, drawn[name]]) if name in drawn else own for name, own in getattr(batch, part).items()}
 
 
-def _with_room(given: Ragged, size: int) -> Jagged:
+def _padded(given: Ragged, size: int) -> Jagged:
     values = np.zeros((size, given.values.shape[1]), np.float32)
     values[: len(given.values)] = given.values
     return Jagged(values, given.offsets.astype(np.int32))  # type: ignore[arg-type]

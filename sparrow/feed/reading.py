@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from sparrow.data import Block, Converter, DataError, GrowingReader, Reader, concatenate, shuffled
 from sparrow.feed.batching import Batching, Position
-from sparrow.feed.crew import Crew, Task, do
+from sparrow.feed.crew import Crew, Job, do
 from sparrow.feed.dead_letters import DeadLetters
 from sparrow.feed.shares import Portion, portions, whole
 from sparrow.feed.stages import CONVERT, DECODE, READ, Stages
@@ -184,7 +184,7 @@ class Chunks:
         ``convert`` returns the rows of a chunk, or of a portion of one, and the number of malformed ones.
         """
         self._convert, self._order, self._crew, self._memory = convert, order, crew, memory
-        self._begun: deque[tuple[Task[tuple[Block, int]], int]] = deque()  # and the memory reserved for each
+        self._begun: deque[tuple[Job[tuple[Block, int]], int]] = deque()  # and the memory reserved for each
         self._largest = 0
 
     def next(self) -> tuple[Block, int, int]:
@@ -193,8 +193,8 @@ class Chunks:
             self._begin(must=True)
         while self._begin():
             pass
-        task, reserved = self._begun.popleft()
-        rows, bad = task.result()
+        job, reserved = self._begun.popleft()
+        rows, bad = job.result()
         nbytes = COPIES * rows.nbytes
         self._memory.add(nbytes - reserved)
         self._largest = max(self._largest, nbytes)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-class Place(NamedTuple):
+class Span(NamedTuple):
     """The columns of an input in the array."""
 
     start: int
@@ -20,8 +20,8 @@ class Place(NamedTuple):
 class Places(NamedTuple):
     """The places of the activations and numbers of a function, and the width of the array that holds them."""
 
-    acts: dict[str, Place]
-    numbers: dict[str, Place]
+    acts: dict[str, Span]
+    numbers: dict[str, Span]
     width: int
 
     @classmethod
@@ -29,14 +29,14 @@ class Places(NamedTuple):
         """Return the places of inputs of the given widths.
 
         >>> Places.of({"user": 4}, {"price": 1})
-        Places(acts={'user': Place(start=0, stop=4)}, numbers={'price': Place(start=4, stop=5)}, width=5)
+        Places(acts={'user': Span(start=0, stop=4)}, numbers={'price': Span(start=4, stop=5)}, width=5)
         """
-        made: list[dict[str, Place]] = []
+        made: list[dict[str, Span]] = []
         at = 0
         for widths in (acts, numbers):
             made.append({})
             for name, width in widths.items():
-                made[-1][name] = Place(at, at + width)
+                made[-1][name] = Span(at, at + width)
                 at += width
         return cls(made[0], made[1], at)
 
@@ -47,7 +47,7 @@ class Places(NamedTuple):
     def function(self, call: Callable[..., Any]) -> Any:
         """Return ``call(parameters, acts, numbers)`` as a jitted function of the parameters and the array."""
 
-        def cut(inputs: jax.Array, places: Mapping[str, Place]) -> dict[str, jax.Array]:
+        def cut(inputs: jax.Array, places: Mapping[str, Span]) -> dict[str, jax.Array]:
             return {name: inputs[:, place.start : place.stop] for name, place in places.items()}
 
         return jax.jit(lambda parameters, inputs: call(parameters, cut(inputs, self.acts), cut(inputs, self.numbers)))

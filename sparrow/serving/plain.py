@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sparrow.kernels.quantized import QuantizedTable
 from sparrow.serving.lookup import Table
-from sparrow.serving.packed import Place
+from sparrow.serving.packed import Span
 
 Array = npt.NDArray[Any]
 
@@ -19,13 +19,13 @@ class _Lookup(NamedTuple):
     name: str
     feature: int  # its row in the matrix of ids
     table: Table
-    place: Place
+    place: Span
 
 
 class PlainLookups:
     """Lookups in tables of any dtype, where every row of a batch has one id."""
 
-    def __init__(self, tables: Mapping[str, Table], features: Mapping[str, str], places: Mapping[str, Place]) -> None:
+    def __init__(self, tables: Mapping[str, Table], features: Mapping[str, str], places: Mapping[str, Span]) -> None:
         """Take the table, the feature and the place of each lookup, by its name."""
         rows: dict[str, int] = {}
         for name, table in tables.items():

@@ -13,7 +13,7 @@ from sparrow import config as configs
 from sparrow import runs
 from sparrow.embedding import MAX_ENTRIES, Sizes
 from sparrow.feed import capacities
-from sparrow.feed.capacities import Capacities, Counted
+from sparrow.feed.capacities import Capacities, CountedIds
 from sparrow.kernels import feed
 from sparrow.kernels.feed import Pattern
 from tests.feed.ways import by_columns
@@ -23,7 +23,7 @@ compiled = pytest.mark.skipif(feed.unavailable() is not None, reason="fixed plac
 
 def fit(held, *batches):
     """The room of one stack after each batch: examples, ids in bags, and the longest bag of each feature."""
-    return [held.fit(examples, {"a": Counted(ids, longest)})[0]["a"] for examples, ids, longest in batches]
+    return [held.fit(examples, {"a": CountedIds(ids, longest)})[0]["a"] for examples, ids, longest in batches]
 
 
 def test_even_bags_have_places():
@@ -183,7 +183,7 @@ def test_batches_of_several_pieces_are_written_whole():
     order = rng.permutation(rows).astype(np.int64)
     field = feed.Field(word=0, bag=0, start=5, limit=90, ignores=True, combiner="sum", places=places - 1)
     fields = [field, field._replace(word=1, bag=1, start=500, places=1)]
-    packed = feed.Packed(fields, spare=999, examples=rows, room=rows * places, ids=16)
+    packed = feed.Packed(fields, spare=999, examples=rows, capacity=rows * places, ids=16)
     filling = feed.Filling(2, [(0, 1, False), (1, 1, False)], [packed], [], 16 + rows * places)
     begins = np.cumsum([0, *pieces])
     batch = [feed.Rows(words, order, int(begin), size, *tail) for begin, size in zip(begins, pieces, strict=False)]
@@ -198,7 +198,7 @@ def test_batches_of_several_pieces_are_written_whole():
     np.testing.assert_array_equal(buffer[0, 16:].reshape(rows, places), expected)
     too_long = [field._replace(places=2), fields[1]]
     short = feed.Filling(
-        2, [(0, 1, False), (1, 1, False)], [packed._replace(fields=too_long, room=rows * 3)], [], 16 + rows * 3
+        2, [(0, 1, False), (1, 1, False)], [packed._replace(fields=too_long, capacity=rows * 3)], [], 16 + rows * 3
     )
     assert not short.fill(feed.library(), [batch], buffer)
     strict = feed.Filling(

@@ -15,7 +15,7 @@ from sparrow.data.features.base import Holds, SparseFeature, register_feature
 from sparrow.data.hashing import mix64, modulo
 from sparrow.data.keys import hashed
 from sparrow.data.values import element_type, is_compiled, is_list, is_number, is_text
-from sparrow.kernels.feed import Step, plan
+from sparrow.kernels.feed import Step, steps
 
 
 @register_feature("combo")
@@ -106,7 +106,7 @@ class ComboFeature(SparseFeature):
         """Return the compiled conversion, with the same hashes."""
         if not all(is_compiled(kinds[column]) for column in self.columns):
             return None
-        return Step(plan.CROSS, self.columns, size=self.hash_bucket_size)
+        return Step(steps.CROSS, self.columns, size=self.hash_bucket_size)
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """(batch,) int32."""

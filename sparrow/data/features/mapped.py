@@ -32,7 +32,7 @@ from sparrow.data.values import (
 )
 from sparrow.data.vocabulary import Vocabulary, Words
 from sparrow.embedding import Dynamic, Ragged
-from sparrow.kernels.feed import Step, plan
+from sparrow.kernels.feed import Step, steps
 
 MAPPINGS: Final = ("num_buckets", "hash_bucket_size", "vocabulary", "dynamic")
 UNKNOWN: Final = ("row", "empty", "error")
@@ -287,19 +287,19 @@ class MappedIds(SparseFeature):
         element = element_type(kinds[self.id_column])
         if self.dynamic is not None:
             return self._raw_step(element)
-        table, mapping = None, plan.NUMBERED if self.num_buckets is not None else plan.HASHED
+        table, mapping = None, steps.NUMBERED if self.num_buckets is not None else steps.HASHED
         try:
             default_row = self._default_row(element)
             if self.words is not None:
                 found = self.words.table(is_text(element) and not self.as_integer)
-                table, mapping = (found.keys, found.positions), plan.VOCABULARY
+                table, mapping = (found.keys, found.positions), steps.VOCABULARY
         except DataError:  # a vocabulary that does not fit the column
             return None
         except ValueError:
-            default_row = plan.BAD_ROW
-        unknown = {"empty": plan.NO_ROW, "error": plan.BAD_ROW}.get(str(self._unknown), self._unknown_row)
+            default_row = steps.BAD_ROW
+        unknown = {"empty": steps.NO_ROW, "error": steps.BAD_ROW}.get(str(self._unknown), self._unknown_row)
         return Step(
-            plan.IDS,
+            steps.IDS,
             self.columns,
             mapping=mapping,
             size=self.num_buckets or self.hash_bucket_size or 1,
@@ -317,10 +317,10 @@ class MappedIds(SparseFeature):
         except ValueError:  # the reference raises it where an id is missing
             return None
         return Step(
-            plan.IDS,
+            steps.IDS,
             self.columns,
-            mapping=plan.RAW,
-            default_row=plan.NO_ROW if self.default is None else 0,
+            mapping=steps.RAW,
+            default_row=steps.NO_ROW if self.default is None else 0,
             raw_default=default,
             as_integer=self.as_integer,
             separator=self.separator,

@@ -20,7 +20,7 @@ from sparrow.data.features.embeddings import AutoDis, NumberEmbedding
 from sparrow.data.features.source import check_source, source_column
 from sparrow.data.values import element_type, flatten, is_compiled, is_number, is_text, numbers, plain
 from sparrow.embedding import Ragged
-from sparrow.kernels.feed import Step, plan
+from sparrow.kernels.feed import Step, steps
 
 
 @register_feature("raw")
@@ -201,7 +201,7 @@ class RawFeature(Feature):
             return None
         plain = self.boundaries is not None or not self._is_transformed
         return Step(
-            plan.NUMBERS if self.boundaries is None else plan.BUCKETS,
+            steps.NUMBERS if self.boundaries is None else steps.BUCKETS,
             self.columns,
             separator=self.separator,
             dim=self.dim,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.packed_batch import Group, PackedBatch
-from sparrow.embedding.packing import room_name
+from sparrow.embedding.packing import size_name
 from sparrow.embedding.sharding import copied, pooled, rows
 from sparrow.embedding.sharding.elements import Elements
 from sparrow.embedding.sharding.layout import Layout
@@ -130,7 +130,7 @@ class RoutedBatch:
 
     def pack(self, room: Room) -> PackedBatch:
         """Lay the batch out and copy it to the devices. ``room`` by the names of ``loose``, as agreed by all."""
-        elements = {name: room.get(room_name(name), size) for name, size in self.sizes.items()}
+        elements = {name: room.get(size_name(name), size) for name, size in self.sizes.items()}
         if elements != self.sizes:
             return self.again(elements).pack(room)
         made: dict[Any, Any] = {}  # stacks that are read with the same ids in the same way share their arrays

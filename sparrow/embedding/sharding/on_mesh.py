@@ -17,7 +17,7 @@ from sparrow.embedding.dynamic.first_rows import started
 from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.one_device import Stacked
 from sparrow.embedding.packed_batch import Group, PackedBatch, activations, bag_grads
-from sparrow.embedding.packing import Measured, Packer, room_name
+from sparrow.embedding.packing import Measured, Packer, size_name
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.complete_rows import is_by_element, updated
 from sparrow.embedding.sharding.elements import Elements, elements_of, with_elements
@@ -230,7 +230,7 @@ class OnMesh(MeshState):
                 self.exchanges[stack.name] = chosen(of_stack)
             unused = {POOLED: KINDS[2:4], ROWS: KINDS[:2]}.get(self.exchanges[stack.name] or "", ())
             by_name |= {f"{stack.name}/{kind}": n for kind, n in of_stack.items() if n and kind not in unused}
-        return by_name | {room_name(name): int(n) for name, n in zip(self.ordered, elements, strict=True) if n}
+        return by_name | {size_name(name): int(n) for name, n in zip(self.ordered, elements, strict=True) if n}
 
     @property
     def num_needs(self) -> int:

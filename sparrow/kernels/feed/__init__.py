@@ -3,7 +3,7 @@
 Where there is no compiler, NumPy does the same work in `sparrow.data` and `sparrow.embedding`, to the same bits.
 """
 
-from sparrow.kernels.feed import plan, pool
+from sparrow.kernels.feed import pool, steps
 from sparrow.kernels.feed.buffers import Arrays, BatchLayout, Joined, Pattern, Stored, joined, word_type, words
 from sparrow.kernels.feed.conversion import Converted, Later, Tail, convert, decode
 from sparrow.kernels.feed.description import Column, Field, Packed, Rows
@@ -13,5 +13,5 @@ from sparrow.kernels.feed.footer import Footer, Leaf, Refused, check_pages, read
 from sparrow.kernels.feed.loading import library, unavailable
 from sparrow.kernels.feed.ordering import bags, numbered, shuffled, take_rows, take_tails
 from sparrow.kernels.feed.plain import gains_of
-from sparrow.kernels.feed.plan import Plan, Step
+from sparrow.kernels.feed.steps import Step, Steps
 from sparrow.kernels.feed.text import EncodedText, TextForm

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sparrow.kernels.feed import pool
 from sparrow.kernels.feed.encoded import Encoded
 from sparrow.kernels.feed.ordering import address
-from sparrow.kernels.feed.plan import Plan
+from sparrow.kernels.feed.steps import Steps
 from sparrow.kernels.feed.text import EncodedText
 
 _ALL_GOOD, _SOME_BAD, _ASK_REFERENCE = range(3)
@@ -77,22 +77,22 @@ class _Target(ctypes.Structure):
     ]
 
 
-def convert(library: ctypes.CDLL, plan: Plan, piece: Any, width: int) -> Converted | None:
-    """Convert an Arrow record batch by ``plan`` to rows of ``width`` words; None: the reference must do it."""
+def convert(library: ctypes.CDLL, steps: Steps, piece: Any, width: int) -> Converted | None:
+    """Convert an Arrow record batch by ``steps`` to rows of ``width`` words; None: the reference must do it."""
     # The structs of Arrow's C data interface have 9 and 10 fields of 8 bytes.
     schema, array = (ctypes.c_int64 * 9)(), (ctypes.c_int64 * 10)()
-    target = _Rows(plan, piece.num_rows, width)
+    target = _Rows(steps, piece.num_rows, width)
     piece._export_to_c(ctypes.addressof(array), ctypes.addressof(schema))
     return target.converted(
         library.sparrow_feed_convert(
-            plan.array, ctypes.c_int64(len(plan.steps)), array, schema, ctypes.byref(target.raw)
+            steps.array, ctypes.c_int64(len(steps.steps)), array, schema, ctypes.byref(target.raw)
         )
     )
 
 
 def decode(
     library: ctypes.CDLL,
-    plan: Plan,
+    steps: Steps,
     encoded: Encoded | EncodedText,
     width: int,
     words: npt.NDArray[np.int32] | None = None,
@@ -101,22 +101,22 @@ def decode(
 
     ``words``: memory for the rows, (rows, width); None: some is taken.
     """
-    target = _Rows(plan, encoded.rows, width, words)
+    target = _Rows(steps, encoded.rows, width, words)
     target.raw.checks_labels = 1
-    return target.converted(encoded.run(library, plan.array, len(plan.steps), target.raw))
+    return target.converted(encoded.run(library, steps.array, len(steps.steps), target.raw))
 
 
 class _Rows:
-    """Room for rows, as compiled code takes it."""
+    """Memory for rows, as compiled code takes it."""
 
-    def __init__(self, plan: Plan, rows: int, width: int, words: npt.NDArray[np.int32] | None = None) -> None:
+    def __init__(self, steps: Steps, rows: int, width: int, words: npt.NDArray[np.int32] | None = None) -> None:
         self.words = pool.empty((rows, width), np.int32) if words is None else words
         self.bad = np.zeros(rows, np.uint8)
-        sizes = [rows * step.dim if step.is_transformed else None for step in plan.steps]
+        sizes = [rows * step.dim if step.is_transformed else None for step in steps.steps]
         self.later = [
             None if n is None else Later(pool.empty((n,), np.float64), pool.empty((n,), np.int64)) for n in sizes
         ]
-        self.starts = pool.empty((rows + 1,), np.int64) if plan.has_bags else None
+        self.starts = pool.empty((rows + 1,), np.int64) if steps.has_bags else None
         fields = [(0, 0) if x is None else [y.__array_interface__["data"][0] for y in x] for x in self.later]
         self._later = np.ascontiguousarray(np.array(fields or [(0, 0)], np.int64).T)
         self._num_later = np.zeros(len(fields) or 1, np.int64)
@@ -135,7 +135,7 @@ class _Rows:
         """Return the rows, by the answer of compiled code."""
         if answer == _ASK_REFERENCE:
             return None
-        rows = self.raw.rows  # of text: at most the rows that there is room for
+        rows = self.raw.rows  # of text: at most the rows that there is memory for
         tail = None
         if self.starts is not None:
             has_tail = bool(self.raw.tail)

@@ -58,7 +58,7 @@ class Packed(NamedTuple):
       fields: its features.
       spare: the row of an id that is ignored.
       examples: in a batch.
-      room: the number of entries; -1: one for each bag.
+      capacity: the number of entries; -1: one for each bag.
       ids, bags, offsets, gains: the places; -1 where there is no such array. Without bags, each field has `places`.
       first: the number of its first bag and entry: single ids, one each, come before them.
       raw: the place of raw 64-bit ids, for dynamic tables; the ``start`` of a field is then the number of its table,
@@ -69,7 +69,7 @@ class Packed(NamedTuple):
     fields: Sequence[Field]
     spare: int
     examples: int
-    room: int
+    capacity: int
     ids: int
     bags: int = -1
     offsets: int = -1

@@ -37,7 +37,7 @@ def fill_columns(stacks: Sequence[Packed], columns: Sequence[Column], batch: Wor
         lengths = np.stack([own.lengths for own in held], axis=1)  # (examples, fields)
         starts = entry + (np.cumsum(lengths.reshape(-1)).reshape(lengths.shape) - lengths)
         end = entry + int(lengths.sum())
-        if stack.room >= 0 and end > stack.room:
+        if stack.capacity >= 0 and end > stack.capacity:
             return False
         ids, raw = batch[stack.ids :], batch[stack.raw :]
         gains = batch[stack.gains :].view(np.float32)
@@ -49,7 +49,7 @@ def fill_columns(stacks: Sequence[Packed], columns: Sequence[Column], batch: Wor
                 raw[2 * to], raw[2 * to + 1] = own.raw[:, 0], own.raw[:, 1]
             if stack.gains >= 0:
                 gains[to] = 1.0 if own.gains is None else own.gains
-        if stack.room < 0:
+        if stack.capacity < 0:
             continue
         bags, count = batch[stack.bags :], lengths.size
         bags[entry:end] = stack.first + bag + np.repeat(np.arange(count), lengths.reshape(-1))
@@ -58,12 +58,12 @@ def fill_columns(stacks: Sequence[Packed], columns: Sequence[Column], batch: Wor
         offsets[1 : count + 1] = stack.first + entry + np.cumsum(lengths.reshape(-1))
         entry, bag = end, bag + count
         if number + 1 == len(stacks) or not stacks[number + 1].follows:
-            ids[entry : stack.room] = stack.spare
-            bags[entry : stack.room] = stack.first + bag
+            ids[entry : stack.capacity] = stack.spare
+            bags[entry : stack.capacity] = stack.first + bag
             if stack.gains >= 0:
-                gains[entry : stack.room] = 0.0
+                gains[entry : stack.capacity] = 0.0
             if stack.raw >= 0:
-                raw[2 * entry : 2 * stack.room] = 0
+                raw[2 * entry : 2 * stack.capacity] = 0
     return True
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sparrow import processes
 from sparrow.config import Config, ConfigError, Problem
 from sparrow.data import Source, source_of
-from sparrow.feed import Prepared, Routed
+from sparrow.feed import MeshBatch, Prepared
 from sparrow.files import AnyPath
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.evaluating.evaluation import averaged
@@ -96,7 +96,7 @@ def computing(
             array.copy_to_host_async()
         return made, prepared.examples
 
-    def agreed_first(routed: Routed) -> tuple[Any, int]:
+    def agreed_first(routed: MeshBatch) -> tuple[Any, int]:
         return started(preparer.finish(agreed(preparer, routed)))
 
     def finished(started: tuple[Any, int]) -> dict[str, np.ndarray[Any, Any]]:

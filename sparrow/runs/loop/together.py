@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from sparrow import processes
 from sparrow.embedding import Shards
-from sparrow.feed import OneByOne, Pipeline, Prepared, Preparer, Routed
+from sparrow.feed import MeshBatch, OneByOne, Pipeline, Prepared, Preparer
 from sparrow.runs.errors import Elsewhere
 from sparrow.runs.loop.sharing import known_of_shares, told_of_shares
 
@@ -72,7 +72,7 @@ class _Status(NamedTuple):
 class _Slot(NamedTuple):
     """A batch, if there is one, with the position after it as far as this process knows it; the vector on its way."""
 
-    routed: Routed | None
+    routed: MeshBatch | None
     position: dict[str, Any]
     epochs_begun: int
     skipped: int
@@ -82,13 +82,13 @@ class _Slot(NamedTuple):
 class _Decided(NamedTuple):
     """A batch with its capacity, the decisions on it, and what all processes know of it."""
 
-    batch: Routed
+    batch: MeshBatch
     status: _Status
     slot: _Slot
     examples: int | None = None  # of all processes; None: every process has all of them
 
 
-class _Route(OneByOne[Routed]):
+class _Route(OneByOne[MeshBatch]):
     """The work of the pipeline's threads: everything but the layout, which needs the agreed sizes."""
 
     def __init__(self, preparer: Preparer) -> None:
@@ -157,7 +157,7 @@ class Together:
                     raise next_fitted
                 fitted, layout = next_fitted, next_layout
 
-    def _next(self, batches: Iterator[Routed]) -> _Slot:
+    def _next(self, batches: Iterator[MeshBatch]) -> _Slot:
         """Take a batch from the pipeline, and start the collective for it."""
         routed = None
         if self._error is None:
@@ -239,7 +239,7 @@ def batches_of(pipeline: Pipeline[Any], preparer: Preparer) -> Batches:
     return pipeline
 
 
-def agreed(preparer: Preparer, routed: Routed) -> Routed:
+def agreed(preparer: Preparer, routed: MeshBatch) -> MeshBatch:
     """Return a batch with the capacity that all processes agree on, which call this together; waits for them."""
     shards = preparer.embedder.shards
     assert shards is not None

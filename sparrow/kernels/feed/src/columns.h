@@ -60,7 +60,7 @@ class Columns {
         const Column& own = columns[f];
         const int64_t begin = own.offsets == nullptr ? b : own.offsets[b];
         const int64_t length = own.offsets == nullptr ? 1 : own.offsets[b + 1] - begin;
-        if (length < 0 || begin < 0 || entry + length > stack_.room) return false;
+        if (length < 0 || begin < 0 || entry + length > stack_.capacity) return false;
         if (begin + length > own.count) {
           if (own.offsets != nullptr) return false;
           put_nothing(entry, bag);  // behind the last id
@@ -78,10 +78,10 @@ class Columns {
   // Fills the capacity behind the last entry.
   void finish(int64_t entry, int64_t bag) const {
     const int32_t num_bags = static_cast<int32_t>(stack_.first + bag);
-    std::fill(ids_ + entry, ids_ + stack_.room, spare_);
-    std::fill(bags_ + entry, bags_ + stack_.room, num_bags);
-    if (gains_ != nullptr) std::fill(gains_ + entry, gains_ + stack_.room, 0.0f);
-    if (raw_ != nullptr) std::fill(raw_ + 2 * entry, raw_ + 2 * stack_.room, 0);
+    std::fill(ids_ + entry, ids_ + stack_.capacity, spare_);
+    std::fill(bags_ + entry, bags_ + stack_.capacity, num_bags);
+    if (gains_ != nullptr) std::fill(gains_ + entry, gains_ + stack_.capacity, 0.0f);
+    if (raw_ != nullptr) std::fill(raw_ + 2 * entry, raw_ + 2 * stack_.capacity, 0);
   }
 
  private:

@@ -16,7 +16,7 @@
 #include "parquet.h"
 #include "pool.h"
 #include "raw_runner.h"
-#include "room.h"
+#include "scratch.h"
 #include "runner.h"
 #include "step.h"
 #include "tails.h"
@@ -87,18 +87,18 @@ std::unique_ptr<Runner> runner_of(const Work& work) {
 // more; -1: the reference must look.
 template <class Next>
 int64_t convert(const Step* steps, int64_t num_steps, std::vector<Column>& columns,
-                const std::vector<bool>& readable, Room& room, Target& target, Next&& next) {
-  Tile tile(target.width, room);
+                const std::vector<bool>& readable, Scratch& scratch, Target& target, Next&& next) {
+  Tile tile(target.width, scratch);
   std::vector<std::unique_ptr<Runner>> runners;
   for (int64_t i = 0; i < num_steps; ++i) {
     for (int64_t k = 0; k < steps[i].num_columns; ++k) {
       Column& column = columns[steps[i].columns[k]];
       if (!readable[steps[i].columns[k]]) return ASK_REFERENCE;
-      if (steps[i].kind != IDS && !unfold(column.entries, room)) return ASK_REFERENCE;
+      if (steps[i].kind != IDS && !unfold(column.entries, scratch)) return ASK_REFERENCE;
     }
     target.num_later[i] = 0;
     const Later later{target.later[i], target.places[i], target.num_later + i};
-    runners.push_back(runner_of({steps[i], columns, tile, target.bad, later, room}));
+    runners.push_back(runner_of({steps[i], columns, tile, target.bad, later, scratch}));
   }
   Tails tails(runners, columns, target.starts);
   int64_t begin = 0;
@@ -139,11 +139,11 @@ class Whole {
   int64_t rows_, block_ = BLOCK;
 };
 
-// Empty room of this thread.
-Room& own_room() {
-  thread_local Room room;
-  room.reset();
-  return room;
+// Empty scratch memory of this thread.
+Scratch& own_scratch() {
+  thread_local Scratch scratch;
+  scratch.reset();
+  return scratch;
 }
 
 }  // namespace
@@ -164,7 +164,7 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_convert(const sparro
       readable[i] = read_column(*schema->children[i], *array->children[i], columns[i]);
     }
     if (array->offset != 0) return ASK_REFERENCE;
-    return convert(steps, num_steps, columns, readable, own_room(), *target, Whole(*target, columns));
+    return convert(steps, num_steps, columns, readable, own_scratch(), *target, Whole(*target, columns));
   } catch (const std::bad_alloc&) {
     return ASK_REFERENCE;
   }
@@ -175,16 +175,16 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_decode(const sparrow
                                                                    const EncodedColumn* encoded, int64_t num_columns,
                                                                    sparrow::Target* target) {
   using namespace sparrow;
-  Room& room = own_room();
+  Scratch& scratch = own_scratch();
   const auto began = std::chrono::steady_clock::now();
   try {
     std::vector<Column> columns(num_columns);
     for (int64_t i = 0; i < num_columns; ++i) {
-      if (!ColumnDecoder(encoded[i], target->rows, room, columns[i]).decode()) return ASK_REFERENCE;
+      if (!ColumnDecoder(encoded[i], target->rows, scratch, columns[i]).decode()) return ASK_REFERENCE;
     }
     target->decoding = std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
     const std::vector<bool> readable(num_columns, true);
-    return convert(steps, num_steps, columns, readable, room, *target, Whole(*target, columns));
+    return convert(steps, num_steps, columns, readable, scratch, *target, Whole(*target, columns));
   } catch (const std::bad_alloc&) {
     return ASK_REFERENCE;
   }
@@ -194,11 +194,11 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_decode(const sparrow
 __attribute__((visibility("default"))) int64_t sparrow_feed_parse(const sparrow::Step* steps, int64_t num_steps,
                                                                   const EncodedText* text, sparrow::Target* target) {
   using namespace sparrow;
-  Room& room = own_room();
+  Scratch& scratch = own_scratch();
   int64_t parsing = 0;
   try {
     std::vector<Column> columns(text->num_wanted);
-    TextBlocks blocks(*text, room, columns);
+    TextBlocks blocks(*text, scratch, columns);
     if (!blocks.is_known()) return ASK_REFERENCE;
     const auto next = [&](int64_t begin) {
       const auto began = std::chrono::steady_clock::now();
@@ -207,7 +207,7 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_parse(const sparrow:
       return rows;
     };
     const std::vector<bool> readable(columns.size(), true);
-    const int64_t answer = convert(steps, num_steps, columns, readable, room, *target, next);
+    const int64_t answer = convert(steps, num_steps, columns, readable, scratch, *target, next);
     target->decoding = parsing;
     return answer;
   } catch (const std::bad_alloc&) {

@@ -9,7 +9,7 @@
 
 #include "arrow.h"
 #include "hash.h"
-#include "room.h"
+#include "scratch.h"
 #include "shorts.h"
 
 namespace sparrow {
@@ -240,7 +240,7 @@ class Spread {
  public:
   static constexpr int64_t AT_ONCE = 512;  // words in one call
 
-  explicit Spread(Room& room) : room_(&room) {}
+  explicit Spread(Scratch& scratch) : scratch_(&scratch) {}
 
   bool is_ready() const { return words_ != nullptr; }
   uint8_t seen() const { return seen_; }  // the states of all words, joined
@@ -251,8 +251,8 @@ class Spread {
 
   template <class Convert>
   void prepare(const Leaf& words, Convert&& convert) {
-    T* made = room_->array<T>(words.length);
-    states_ = room_->array<uint8_t>(words.length);
+    T* made = scratch_->array<T>(words.length);
+    states_ = scratch_->array<uint8_t>(words.length);
     words_ = made;
     Entries some;
     some.leaf = &words;
@@ -303,7 +303,7 @@ class Spread {
     return seen;
   }
 
-  Room* room_;
+  Scratch* scratch_;
   uint8_t seen_ = GOOD;
   const T* words_ = nullptr;
   uint8_t* states_ = nullptr;  // null: all are good

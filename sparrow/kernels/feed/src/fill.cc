@@ -130,10 +130,10 @@ class Bags {
   // Ends it: fills the capacity behind the last entry.
   void finish() {
     const int32_t num_bags = static_cast<int32_t>(stack_.first + stack_.examples * stack_.num_fields);
-    std::fill(ids_ + entry_, ids_ + stack_.room, static_cast<int32_t>(stack_.spare));
-    std::fill(bags_ + entry_, bags_ + stack_.room, num_bags);
-    if (gains_ != nullptr) std::fill(gains_ + entry_, gains_ + stack_.room, 0.0f);
-    if (raw_ != nullptr) std::fill(raw_ + 2 * entry_, raw_ + 2 * stack_.room, 0);
+    std::fill(ids_ + entry_, ids_ + stack_.capacity, static_cast<int32_t>(stack_.spare));
+    std::fill(bags_ + entry_, bags_ + stack_.capacity, num_bags);
+    if (gains_ != nullptr) std::fill(gains_ + entry_, gains_ + stack_.capacity, 0.0f);
+    if (raw_ != nullptr) std::fill(raw_ + 2 * entry_, raw_ + 2 * stack_.capacity, 0);
   }
 
  private:
@@ -147,7 +147,7 @@ class Bags {
       const bool is_bag = field.bag >= 0;
       const int32_t* ids = is_bag ? from_[field.bag] : words + field.word;
       const int64_t length = is_bag ? words[field.word] : 1;
-      if (entry_ + length > stack_.room) return false;
+      if (entry_ + length > stack_.capacity) return false;
       const uint32_t limit = static_cast<uint32_t>(field.limit);
       const int32_t start = static_cast<int32_t>(field.start), spare = static_cast<int32_t>(stack_.spare);
       const int32_t bag = static_cast<int32_t>(stack_.first + bag_);
@@ -155,7 +155,7 @@ class Bags {
       int32_t* bags = bags_ + entry_;
       int32_t is_out = 0;
       // Most bags are short: a fixed number of entries, of which the next bag overwrites the rest.
-      const bool is_short = is_bag && length <= SHORT && entry_ + SHORT <= stack_.room && raw_ == nullptr;
+      const bool is_short = is_bag && length <= SHORT && entry_ + SHORT <= stack_.capacity && raw_ == nullptr;
       if (raw_ != nullptr) {
         std::memcpy(raw_ + 2 * entry_, ids, 2 * length * sizeof(int32_t));
         std::fill(out, out + length, is_bag || is_there(field, words) ? start : spare);

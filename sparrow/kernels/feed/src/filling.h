@@ -38,14 +38,14 @@ struct Packed {
   int64_t num_fields;
   int64_t spare;    // the row of an id that is ignored
   int64_t examples; // in a batch
-  int64_t room;     // entries; -1: one for each bag
+  int64_t capacity;     // entries; -1: one for each bag
   int64_t ids, bags, offsets, gains;  // where they go; -1 where there are none
   int64_t first;    // the number of its first bag and entry: single ids, one each, come before them
   int64_t raw;      // where raw 64-bit ids go, for a stack of dynamic tables, whose `ids` are numbers of tables; -1: ids are rows
   int64_t follows;  // whether its bags follow those of the stack before, in the same arrays; for columns
 
-  bool is_single() const { return room < 0; }
-  bool is_fixed() const { return room >= 0 && bags < 0; }  // every field has its places
+  bool is_single() const { return capacity < 0; }
+  bool is_fixed() const { return capacity >= 0 && bags < 0; }  // every field has its places
 };
 
 // Words of every row that are copied.

@@ -77,17 +77,17 @@ class Hybrid {
     uint64_t head;
     if (!varint(head)) return false;
     is_packed_ = head & 1;
-    const int64_t groups = head >> 1, room = end_ - in_;
+    const int64_t groups = head >> 1, left = end_ - in_;
     if (groups <= 0) return false;
     if (is_packed_) {
-      if (groups > INT32_MAX / 8 || (width_ > 0 && groups > room / width_)) return false;
+      if (groups > INT32_MAX / 8 || (width_ > 0 && groups > left / width_)) return false;
       left_ = groups * 8;
       run_end_ = in_ + groups * width_;
       used_ = 0;
       return true;
     }
     const int64_t bytes = (width_ + 7) / 8;
-    if (room < bytes) return false;
+    if (left < bytes) return false;
     value_ = 0;
     std::memcpy(&value_, in_, bytes);
     if (static_cast<uint64_t>(value_) >> width_ != 0) return false;

@@ -16,7 +16,7 @@ namespace sparrow {
 
 class IdRunner : public Runner {
  public:
-  explicit IdRunner(const Work& work) : Runner(work), room_(work.room), map_(step_), by_word_(work.room), weights_by_word_(work.room) {
+  explicit IdRunner(const Work& work) : Runner(work), scratch_(work.scratch), map_(step_), by_word_(work.scratch), weights_by_word_(work.scratch) {
     if (step_.weight_separator != nullptr) {
       weight_separator_ = {step_.weight_separator, static_cast<size_t>(step_.weight_separator_size)};
     }
@@ -54,12 +54,12 @@ class IdRunner : public Runner {
   // Writes entries that are in pages to memory. False: they are damaged.
   bool unfolded() {
     for (Column* own : columns_) {
-      if (!unfold(own->entries, room_)) return false;
+      if (!unfold(own->entries, scratch_)) return false;
     }
     return true;
   }
 
-  // Finds the entries of a block of rows, and makes room for their rows. False: the reference must look.
+  // Finds the entries of a block of rows, and makes space for their rows. False: the reference must look.
   bool flattened(int64_t begin, int64_t end) {
     if (!flatten(*columns_[0], separator_, begin, end, flat_)) return false;
     if (!weight_separator_.empty() && !cut_weights(weight_separator_, flat_, after_)) return false;
@@ -81,7 +81,7 @@ class IdRunner : public Runner {
 
   bool pooled(int64_t begin, int64_t end) { return step_.is_weighted ? weighted(begin, end) : bags(end - begin); }
 
-  Room& room_;
+  Scratch& scratch_;
   std::vector<uint8_t> states_;
   std::vector<int32_t> rows_;
 
@@ -101,7 +101,7 @@ class IdRunner : public Runner {
     if (step_.mapping == VOCABULARY || !separator_.empty()) return false;
     if (leaf.partly.empty()) return true;
     const Leaf& words = leaf.partly[0];
-    int32_t* rows = room_.array<int32_t>(words.length);
+    int32_t* rows = scratch_.array<int32_t>(words.length);
     by_word_.use(rows);
     return words.type == 'i' ? map_.plain(static_cast<const int32_t*>(words.data), words.length, rows)
                              : map_.plain(static_cast<const int64_t*>(words.data), words.length, rows);

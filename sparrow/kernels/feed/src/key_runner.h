@@ -24,7 +24,7 @@ inline Entries entries_of(const Column& column, int64_t begin, int64_t end) {
 
 class KeyRunner : public Runner {
  public:
-  explicit KeyRunner(const Work& work) : Runner(work), hashed_(work.room), integers_(work.room) {}
+  explicit KeyRunner(const Work& work) : Runner(work), hashed_(work.scratch), integers_(work.scratch) {}
 
   bool run(int64_t begin, int64_t end) override {
     const Entries entries = entries_of(*columns_[0], begin, end);
@@ -52,7 +52,7 @@ class KeyRunner : public Runner {
 
 class CrossRunner : public Runner {
  public:
-  explicit CrossRunner(const Work& work) : Runner(work), modulo_(step_.size), hashed_(columns_.size(), Spread<uint64_t>(work.room)) {}
+  explicit CrossRunner(const Work& work) : Runner(work), modulo_(step_.size), hashed_(columns_.size(), Spread<uint64_t>(work.scratch)) {}
 
   bool run(int64_t begin, int64_t end) override {
     const int64_t count = end - begin;

@@ -9,7 +9,7 @@
 
 namespace sparrow {
 
-// Zeroed memory in large pages, which takes room as it is used.
+// Zeroed memory in large pages, which takes memory as it is used.
 template <class T>
 class Memory {
  public:

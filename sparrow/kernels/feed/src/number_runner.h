@@ -14,7 +14,7 @@ namespace sparrow {
 
 class NumberRunner : public Runner {
  public:
-  explicit NumberRunner(const Work& work) : Runner(work), by_word_(work.room) {}
+  explicit NumberRunner(const Work& work) : Runner(work), by_word_(work.scratch) {}
 
   bool run(int64_t begin, int64_t end) override {
     const Column& column = *columns_[0];

@@ -74,7 +74,7 @@ __attribute__((visibility("default"))) void sparrow_feed_take_rows(const int32_t
   }
 }
 
-// The tails of `rows`, one after the other; `out` has room for them: starts[rows[i] + 1] - starts[rows[i]] words each.
+// The tails of `rows`, one after the other; `out` has space for them: starts[rows[i] + 1] - starts[rows[i]] words each.
 __attribute__((visibility("default"))) void sparrow_feed_take_tails(const int32_t* tail, const int64_t* starts,
                                                                     const int64_t* rows, int64_t count, int32_t* out) {
   for (int64_t i = 0; i < count; ++i) {
@@ -86,7 +86,7 @@ __attribute__((visibility("default"))) void sparrow_feed_take_tails(const int32_
 }
 
 // The bags of one column out of rows and tails. `columns`: for each column of bags up to this one, the word of its length,
-// the words of an id with its weight, and whether it has weights. `ids` and `weights` (or null) have room for all of them.
+// the words of an id with its weight, and whether it has weights. `ids` and `weights` (or null) have space for all of them.
 __attribute__((visibility("default"))) void sparrow_feed_bags(const int32_t* words, int64_t width, const int32_t* tail,
                                                               const int64_t* starts, int64_t rows,
                                                               const int64_t* columns, int64_t before, int32_t* ids,

@@ -7,7 +7,7 @@
 
 #include "arrow.h"
 #include "hybrid.h"
-#include "room.h"
+#include "scratch.h"
 #include "unpack.h"
 
 namespace sparrow {
@@ -77,11 +77,11 @@ class Pages {
 };
 
 // Writes the entries of a leaf to memory: places where all of them are such, else values. False: damaged.
-inline bool unfold(Leaf& leaf, Room& room) {
+inline bool unfold(Leaf& leaf, Scratch& scratch) {
   if (leaf.segments.empty() || leaf.data != nullptr) return true;
   const bool is_words = !leaf.words.empty();
   const int64_t size = is_words ? 4 : Pages::value_size(leaf.type);
-  uint8_t* const made = room.array<uint8_t>((leaf.length + 8) * size);
+  uint8_t* const made = scratch.array<uint8_t>((leaf.length + 8) * size);
   uint8_t* to = made;
   const Leaf* words = Pages::dictionary_of(leaf);
   Pages pages(leaf);

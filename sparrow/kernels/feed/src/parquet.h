@@ -10,7 +10,7 @@
 #include "arrow.h"
 #include "hybrid.h"
 #include "page_header.h"
-#include "room.h"
+#include "scratch.h"
 #include "unpack.h"
 
 extern "C" {
@@ -35,8 +35,8 @@ namespace sparrow {
 // Decodes one column. All that is not as it should be, or not known here, makes `decode` return false.
 class ColumnDecoder {
  public:
-  ColumnDecoder(const EncodedColumn& from, int64_t rows, Room& room, Column& column)
-      : from_(from), rows_(rows), room_(room), column_(column), leaf_(column.entries) {
+  ColumnDecoder(const EncodedColumn& from, int64_t rows, Scratch& scratch, Column& column)
+      : from_(from), rows_(rows), scratch_(scratch), column_(column), leaf_(column.entries) {
     most_ = from.entry_may_miss + (from.is_list ? 1 + from.list_may_miss : 0);
     entry_level_ = most_ - static_cast<int>(from.entry_may_miss);
   }
@@ -45,7 +45,7 @@ class ColumnDecoder {
     if (rows_ < 0 || !look()) return false;
     column_.is_list = from_.is_list;
     if (from_.is_list) {
-      ends_ = room_.array<int32_t>(rows_ + 8);
+      ends_ = scratch_.array<int32_t>(rows_ + 8);
       ends_[0] = 0;
       column_.ends = ends_;
     } else if (from_.values != rows_) {
@@ -103,7 +103,7 @@ class ColumnDecoder {
   int64_t stride() const { return all_in_dictionary_ ? 4 : is_spans() ? static_cast<int64_t>(sizeof(Span)) : width(); }
 
   void make_values() {
-    values_ = room_.array<uint8_t>((from_.values + 8) * stride());
+    values_ = scratch_.array<uint8_t>((from_.values + 8) * stride());
     if (is_spans()) {
       leaf_.spans = reinterpret_cast<const Span*>(values_);
     } else {
@@ -142,7 +142,7 @@ class ColumnDecoder {
   // The uncompressed bytes, `size` of them; null: damaged.
   const uint8_t* uncompressed(const uint8_t* in, int64_t compressed, int64_t size, bool is_compressed) {
     if (from_.codec == UNCOMPRESSED || !is_compressed) return in;
-    uint8_t* out = room_.array<uint8_t>(size);
+    uint8_t* out = scratch_.array<uint8_t>(size);
     return unsnap(in, compressed, out, size) ? out : nullptr;
   }
 
@@ -153,12 +153,12 @@ class ColumnDecoder {
     words_.type = type();
     words_.length = header.values;
     if (type() == 'u') {
-      Span* spans = room_.array<Span>(header.values);
+      Span* spans = scratch_.array<Span>(header.values);
       words_.spans = spans;
       return texts(in, in + header.uncompressed, header.values, spans);
     }
     if (reinterpret_cast<uintptr_t>(in) % 8 != 0) {
-      uint8_t* aligned = room_.array<uint8_t>(header.uncompressed);
+      uint8_t* aligned = scratch_.array<uint8_t>(header.uncompressed);
       std::memcpy(aligned, in, header.uncompressed);
       in = aligned;
     }
@@ -222,7 +222,7 @@ class ColumnDecoder {
       return true;
     }
     if (!leave_pages()) return false;
-    uint8_t* defined = room_.array<uint8_t>(count + 8);
+    uint8_t* defined = scratch_.array<uint8_t>(count + 8);
     if (!definitions.read(count, defined)) return false;
     const int64_t first = entries_;
     int64_t present = 0;
@@ -266,7 +266,7 @@ class ColumnDecoder {
   }
 
   bool lists(Hybrid& repetitions, uint8_t* defined, int64_t count, int64_t& present) {
-    uint8_t* repeated = room_.array<uint8_t>(count + 8);
+    uint8_t* repeated = scratch_.array<uint8_t>(count + 8);
     if (!repetitions.read(count, repeated)) return false;
     const Levels levels = count_levels(repeated, defined, count, entry_level_, most_);
     if (levels.highest > most_ || levels.begins > rows_ - row_) return false;
@@ -332,7 +332,7 @@ class ColumnDecoder {
   // Makes a mask in which nothing is missing, unless there is one.
   void full(uint8_t*& mask, const uint8_t*& shown, int64_t size) {
     if (mask != nullptr) return;
-    shown = mask = room_.array<uint8_t>(size / 8 + 1);
+    shown = mask = scratch_.array<uint8_t>(size / 8 + 1);
     std::memset(mask, 255, size / 8 + 1);
   }
 
@@ -400,7 +400,7 @@ class ColumnDecoder {
 
   bool places(const uint8_t* in, const uint8_t* in_end, int width, int64_t count) {
     int32_t* places = reinterpret_cast<int32_t*>(values_) + entries_;
-    if (!all_in_dictionary_) places = room_.array<int32_t>(count + 8);
+    if (!all_in_dictionary_) places = scratch_.array<int32_t>(count + 8);
     if (!Hybrid(in, in_end, width).read(count, places)) return false;
     if (largest(places, count) >= static_cast<uint64_t>(words_.length)) return false;
     return all_in_dictionary_ || look_up(places, count);
@@ -435,7 +435,7 @@ class ColumnDecoder {
 
   const EncodedColumn& from_;
   const int64_t rows_;
-  Room& room_;
+  Scratch& scratch_;
   Column& column_;
   Leaf& leaf_;
   int most_ = 0, entry_level_ = 0;

@@ -8,7 +8,7 @@
 
 #include <sys/mman.h>
 
-#include "room.h"
+#include "scratch.h"
 
 namespace sparrow {
 namespace {

@@ -22,7 +22,7 @@ class Pooled {
     if (memory_ != nullptr) pool_give(memory_, size_);
   }
 
-  // The array, with room for `words`, of which `used` keep their content.
+  // The array, with space for `words`, of which `used` keep their content.
   int32_t* grown(int64_t words, int64_t used) {
     if (words * 4 <= size_) return static_cast<int32_t*>(memory_);
     const int64_t size = pool_size(words * 4 + size_);

@@ -13,7 +13,7 @@ namespace sparrow {
 
 class RawRunner : public IdRunner {
  public:
-  explicit RawRunner(const Work& work) : IdRunner(work), hashed_(work.room), integers_(work.room) {}
+  explicit RawRunner(const Work& work) : IdRunner(work), hashed_(work.scratch), integers_(work.scratch) {}
 
   bool run(int64_t begin, int64_t end) override {
     if (!unfolded()) return false;

@@ -103,18 +103,18 @@ __attribute__((visibility("default"))) void sparrow_feed_route_pooled(const int3
   }
 }
 
-// The arrays of the pooled exchange, for an agreed room of `most` entries and `room` sums for each owner.
-// block (shards, width): rows (most); where `ragged`, parts (most) and starts (room); where `weighted`, gains (most).
-// bag_of (shards, room): the bag of each sum. slots (shards * room, or num_bags where not ragged): which sums make up
-// each bag, by offsets (num_bags + 1), with slot_bags (shards * room). counters: 3 * shards.
+// The arrays of the pooled exchange, for an agreed capacity of `most` entries and `capacity` sums for each owner.
+// block (shards, width): rows (most); where `ragged`, parts (most) and starts (capacity); where `weighted`, gains (most).
+// bag_of (shards, capacity): the bag of each sum. slots (shards * capacity, or num_bags where not ragged): which sums make up
+// each bag, by offsets (num_bags + 1), with slot_bags (shards * capacity). counters: 3 * shards.
 __attribute__((visibility("default"))) void sparrow_feed_lay_out_pooled(
     const int32_t* ids, const int32_t* bags, const float* gains, int64_t count, const int32_t* owners, int64_t num_rows,
-    int64_t shards, const int32_t* spans, int64_t num_spans, int64_t local_rows, int64_t num_bags, int64_t most, int64_t room, int64_t ragged, int64_t weighted,
+    int64_t shards, const int32_t* spans, int64_t num_spans, int64_t local_rows, int64_t num_bags, int64_t most, int64_t capacity, int64_t ragged, int64_t weighted,
     int32_t* block, int32_t* bag_of, int32_t* offsets, int32_t* slots, int32_t* slot_bags, int32_t* counters) {
   const Layout layout(num_rows, spans, num_spans);
-  const int64_t width = most + (ragged ? most + room : 0) + (weighted ? most : 0);
+  const int64_t width = most + (ragged ? most + capacity : 0) + (weighted ? most : 0);
   const int64_t gains_at = width - most;
-  const int32_t none = static_cast<int32_t>(shards * room);
+  const int32_t none = static_cast<int32_t>(shards * capacity);
   int32_t *entries = counters, *sums = counters + shards, *last = counters + 2 * shards;
   for (int64_t o = 0; o < shards; ++o) entries[o] = sums[o] = 0, last[o] = -1;
   int64_t made = 0, bag_at = 0;
@@ -134,7 +134,7 @@ __attribute__((visibility("default"))) void sparrow_feed_lay_out_pooled(
     if (last[o] != bag) {
       last[o] = bag;
       const int32_t part = sums[o]++;
-      const int32_t slot = static_cast<int32_t>(o * room + part);
+      const int32_t slot = static_cast<int32_t>(o * capacity + part);
       bag_of[slot] = bag;
       if (ragged) {
         line[2 * most + part] = at;
@@ -156,10 +156,10 @@ __attribute__((visibility("default"))) void sparrow_feed_lay_out_pooled(
     for (int64_t e = entries[o]; e < most; ++e) line[e] = static_cast<int32_t>(local_rows);
     if (weighted) std::memset(line + gains_at + entries[o], 0, (most - entries[o]) * sizeof(float));
     if (ragged) {
-      for (int64_t e = entries[o]; e < most; ++e) line[most + e] = static_cast<int32_t>(room - 1);
-      for (int64_t k = sums[o]; k < room; ++k) line[2 * most + k] = entries[o];
+      for (int64_t e = entries[o]; e < most; ++e) line[most + e] = static_cast<int32_t>(capacity - 1);
+      for (int64_t k = sums[o]; k < capacity; ++k) line[2 * most + k] = entries[o];
     }
-    for (int64_t k = sums[o]; k < room; ++k) bag_of[o * room + k] = static_cast<int32_t>(num_bags);
+    for (int64_t k = sums[o]; k < capacity; ++k) bag_of[o * capacity + k] = static_cast<int32_t>(num_bags);
   }
   if (ragged) {
     while (bag_at < num_bags) offsets[++bag_at] = static_cast<int32_t>(made);
@@ -204,16 +204,16 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_route_rows(const int
   return 1;
 }
 
-// The arrays of the rows exchange, for an agreed room of `room` rows for each owner and `padded` entries.
-// send (shards, room): rows that are asked for. slots (padded): the place of each entry's row. The entries again, sorted
-// by slot: back_offsets (shards * room + 1), back_slots, back_bags, back_gains (padded). next: shards * room.
+// The arrays of the rows exchange, for an agreed capacity of `capacity` rows for each owner and `padded` entries.
+// send (shards, capacity): rows that are asked for. slots (padded): the place of each entry's row. The entries again, sorted
+// by slot: back_offsets (shards * capacity + 1), back_slots, back_bags, back_gains (padded). next: shards * capacity.
 __attribute__((visibility("default"))) void sparrow_feed_lay_out_rows(
     const int32_t* ids, const int32_t* bags, const float* gains, int64_t count, const int32_t* owners,
     const int32_t* places, int64_t num_rows, int64_t shards, const int32_t* spans, int64_t num_spans,
-    int64_t local_rows, int64_t num_bags, int64_t padded, int64_t room, int64_t weighted, int32_t* send, int32_t* slots, int32_t* back_offsets, int32_t* back_slots,
+    int64_t local_rows, int64_t num_bags, int64_t padded, int64_t capacity, int64_t weighted, int32_t* send, int32_t* slots, int32_t* back_offsets, int32_t* back_slots,
     int32_t* back_bags, float* back_gains, int32_t* next) {
   const Layout layout(num_rows, spans, num_spans);
-  const int64_t none = shards * room;
+  const int64_t none = shards * capacity;
   for (int64_t k = 0; k < none; ++k) send[k] = static_cast<int32_t>(local_rows), next[k] = 0;
   int64_t real = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -221,7 +221,7 @@ __attribute__((visibility("default"))) void sparrow_feed_lay_out_rows(
       slots[i] = static_cast<int32_t>(none);
       continue;
     }
-    const int64_t slot = owners[i] * room + places[i];
+    const int64_t slot = owners[i] * capacity + places[i];
     send[slot] = static_cast<int32_t>(layout.local(static_cast<uint32_t>(ids[i])));
     slots[i] = static_cast<int32_t>(slot);
     ++next[slot];

@@ -8,7 +8,7 @@
 #include "arrow.h"
 #include "entries.h"
 #include "flat.h"
-#include "room.h"
+#include "scratch.h"
 #include "step.h"
 #include "tile.h"
 
@@ -30,7 +30,7 @@ struct Work {
   Tile& tile;
   uint8_t* bad;
   Later later;
-  Room& room;
+  Scratch& scratch;
 };
 
 class Runner {

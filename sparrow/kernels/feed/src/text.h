@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "arrow.h"
-#include "room.h"
+#include "scratch.h"
 #include "text_ends.h"
 #include "text_index.h"
 
@@ -16,10 +16,10 @@ namespace sparrow {
 
 class TextBlocks {
  public:
-  TextBlocks(const EncodedText& text, Room& room, std::vector<Column>& columns)
-      : text_(text), room_(room), ends_(text, room), columns_(columns), spans_(text.num_wanted) {
-    words_ = room.array<uint64_t>(text.num_wanted * STRIDE);
-    sizes_ = room.array<uint8_t>(text.num_wanted * STRIDE);
+  TextBlocks(const EncodedText& text, Scratch& scratch, std::vector<Column>& columns)
+      : text_(text), scratch_(scratch), ends_(text, scratch), columns_(columns), spans_(text.num_wanted) {
+    words_ = scratch.array<uint64_t>(text.num_wanted * STRIDE);
+    sizes_ = scratch.array<uint8_t>(text.num_wanted * STRIDE);
     bool empty_is_missing = false;
     for (int64_t i = 0; i < text.num_missing; ++i) empty_is_missing |= text.missing[i].size == 0;
     std::vector<int64_t> all(text.num_wanted);
@@ -151,7 +151,7 @@ class TextBlocks {
 
   void fill_spans(int64_t i) {
     const int64_t place = text_.wanted[i];
-    if (spans_[i] == nullptr) spans_[i] = room_.array<Span>(TEXT_ROWS);
+    if (spans_[i] == nullptr) spans_[i] = scratch_.array<Span>(TEXT_ROWS);
     columns_[i].entries.spans = spans_[i];
     const uint32_t step = step_of(place), *ends = ends_.ends() + place;
     for (int64_t row = 0; row < rows_; ++row, ends += text_.num_columns) {
@@ -180,7 +180,7 @@ class TextBlocks {
   }
 
   Span with_single_quotes(Span string, char quote) {
-    char* out = room_.array<char>(string.size);
+    char* out = scratch_.array<char>(string.size);
     int64_t size = 0;
     for (int64_t i = 0; i < string.size; ++i) {
       out[size++] = string.data[i];
@@ -190,7 +190,7 @@ class TextBlocks {
   }
 
   const EncodedText& text_;
-  Room& room_;
+  Scratch& scratch_;
   TextEnds ends_;
   std::vector<Column>& columns_;
   std::vector<int64_t> short_, long_;  // the wanted columns, by whether a long or quoted string was seen

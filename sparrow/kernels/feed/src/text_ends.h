@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "arrow.h"
-#include "room.h"
+#include "scratch.h"
 #include "text_index.h"
 #include "tile.h"
 #include "utf8.h"
@@ -40,10 +40,10 @@ static_assert(TEXT_ROWS <= BLOCK);
 
 class TextEnds {
  public:
-  TextEnds(const EncodedText& text, Room& room) : text_(text), is_filtered_(text.separator_size > 1) {
+  TextEnds(const EncodedText& text, Scratch& scratch) : text_(text), is_filtered_(text.separator_size > 1) {
     const int64_t most = TEXT_ROWS * text.num_columns + PIECE;
-    found_.ends = room.array<uint32_t>(most + 32) + 16;  // and the end before the first one
-    found_.breaks = room.array<int64_t>(most + 16);
+    found_.ends = scratch.array<uint32_t>(most + 32) + 16;  // and the end before the first one
+    found_.breaks = scratch.array<int64_t>(most + 16);
     found_.begins_field = 1;
     found_.ends[-1] = UINT32_MAX;  // one before the first byte
     is_plain_ = !is_filtered_ && !text.counted.has_returns && !text.counted.has_quotes;

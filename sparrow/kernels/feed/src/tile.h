@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "room.h"
+#include "scratch.h"
 
 namespace sparrow {
 
@@ -23,7 +23,7 @@ bool are_all_rows(const int32_t* rows, int64_t count);
 
 class Tile {
  public:
-  Tile(int64_t width, Room& room) : width_(width), words_(room.array<int32_t>((width + 3) * TILE_STRIDE)) {
+  Tile(int64_t width, Scratch& scratch) : width_(width), words_(scratch.array<int32_t>((width + 3) * TILE_STRIDE)) {
     std::memset(words_, 0, (width + 3) * TILE_STRIDE * sizeof(int32_t));  // the words that nothing writes are zero
   }
 

@@ -1,4 +1,4 @@
-// `Room`: memory for the work on one chunk, kept by its thread for the next one.
+// `Scratch`: memory for the work on one chunk, kept by its thread for the next one.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ inline void* aligned(size_t size) {
   return posix_memalign(&memory, 64, size) == 0 ? memory : nullptr;
 }
 
-class Room {
+class Scratch {
  public:
   // An array with any content, and SLACK behind it. It lasts until the next `reset`.
   template <class T>

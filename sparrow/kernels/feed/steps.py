@@ -1,4 +1,4 @@
-"""`Step`: one conversion as the compiled code takes it, and `Plan`: all of them, with the memory they point to."""
+"""`Step`: one conversion as the compiled code takes it, and `Steps`: several of them, with the memory they point to."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class _Step(ctypes.Structure):
     ]
 
 
-class Plan:
+class Steps:
     """Steps for record batches whose columns have one order. Holds the arrays that they point to."""
 
     def __init__(self, steps: Sequence[tuple[Step, int, bool]], columns: Mapping[str, int]) -> None:
