@@ -29,6 +29,7 @@ from sparrow.data.errors import IN_MEMORY, DataError, MissingColumn, Problems, s
 from sparrow.data.features import (
     AUTO,
     AutoDis,
+    BagSequenceFeature,
     ComboFeature,
     DynamicRows,
     Feature,
@@ -84,6 +85,7 @@ from sparrow.data.vocabulary import Vocabulary, Words
 __all__ = [
     "CANDIDATES",
     "AutoDis",
+    "BagSequenceFeature",
     "Batch",
     "BoolMask",
     "Bucketize",

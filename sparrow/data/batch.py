@@ -114,7 +114,7 @@ def nothing_like(values: Values, rows: int) -> Values:
     return Ragged(values.values[:0], np.zeros(rows + 1, np.int64), weights)
 
 
-def _as_bags(ids: npt.NDArray[Any]) -> Ragged:
+def as_bags(ids: npt.NDArray[Any]) -> Ragged:
     """Return single ids as bags of one; a missing one is an empty bag.
 
     Rows are (batch,), and -1 is missing; raw ids are (batch, 3): two halves, and 0 where one is missing.
@@ -133,7 +133,7 @@ def join(parts: Sequence[Values]) -> Values:
     [[7], [1, 2], []]
     """
     if any(isinstance(part, Ragged) for part in parts):
-        parts = [part if isinstance(part, Ragged) else _as_bags(part) for part in parts]
+        parts = [part if isinstance(part, Ragged) else as_bags(part) for part in parts]
     if not isinstance(parts[0], Ragged):
         return np.concatenate(parts)
     ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])

@@ -55,12 +55,13 @@ class Converter:
         for field, names in (("labels", labels), ("weights", weights), ("keys", keys)):
             if isinstance(names, str):
                 raise ValueError(f"{field} must be a list of columns, got the string {names!r}; write [{names!r}]")
-        self.features, self.weights, self.times = tuple(features), tuple(weights), frozenset(times)
+        self.weights, self.times = tuple(weights), frozenset(times)
         self.keys = tuple(dict.fromkeys([*keys, *times]))
         self.labels = tuple(label if isinstance(label, Label) else Label(label) for label in labels)
         for feature in features:
             if not isinstance(feature, Feature):
                 raise TypeError(f"features must be records such as sparrow.data.IdFeature, got {feature!r}")
+        features = self.features = tuple(output for feature in features for output in feature.outputs)
         for kind, names in (
             ("features", [feature.name for feature in features]),
             ("labels", [label.name for label in self.labels]),

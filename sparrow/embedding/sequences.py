@@ -140,6 +140,33 @@ class Jagged:
         segments: jax.Array = self._each(own)
         return segments
 
+    def pool(self, sizes: Jagged, pooling: str) -> Jagged:
+        """Return sequences of elements, each the "sum", "mean" or "sqrtn" of its rows: ``sizes`` has their numbers.
+
+        ``sizes``: (elements, 1) numbers, on every device. An element without rows is zeros.
+
+        >>> rows = Jagged(jnp.array([[1.0], [3.0], [5.0]]), jnp.array([0, 2, 3]))
+        >>> sizes = Jagged(jnp.array([[2.0], [0.0], [1.0]]), jnp.array([0, 2, 3]))
+        >>> rows.pool(sizes, "mean").values.tolist()
+        [[2.0], [0.0], [5.0]]
+        """
+        elements, rows = sizes.values.shape[0], self.values.shape[0]
+        counts = jnp.where(jnp.arange(elements) < sizes.offsets[-1], sizes.values[:, 0], 0).astype(jnp.int32)
+        ends = jnp.cumsum(counts)
+        place = jnp.arange(rows, dtype=jnp.int32)
+        if self.shards is not None:  # each device's rows end in padding
+            segments, sequences = self.segments, sizes.offsets.shape[0] - 1
+            first = jax.ops.segment_min(place, segments, num_segments=sequences + 1)
+            before = jnp.concatenate([jnp.zeros(1, jnp.int32), ends])[sizes.offsets]
+            own = jnp.minimum(segments, sequences)
+            place = jnp.where(segments < sequences, before[own] + place - first[own], ends[-1] if elements else 0)
+        element = jnp.searchsorted(ends, place, side="right")
+        sums = jax.ops.segment_sum(self.values, element, num_segments=elements + 1)[:-1]
+        if pooling != "sum":
+            divisor = jnp.maximum(counts, 1).astype(sums.dtype)[:, None]
+            sums = sums / (divisor if pooling == "mean" else jnp.sqrt(divisor))
+        return Jagged(sums, sizes.offsets)
+
     def pad(self, length: int) -> Sequence:
         """Sequences of ``length``: shorter ones end in zeros, of longer ones the last elements are kept.
 

@@ -145,6 +145,20 @@ def _raw_sequence(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) ->
     return {feature.columns[0]: _parts(values, lengths, feature.separator)}
 
 
+def _bag_sequence(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
+    """Return the columns of elements, each of which has a row of its own first; ids come in pairs."""
+    element, made = feature.element, {}
+    for rows, is_sequence in ((Drawn(np.repeat(drawn.kinds, lengths), drawn.rng), True), (drawn, False)):
+        pairs = [of_features([element], rows, np.ones(rows.rows, np.int64)) for _ in range(2)]
+        for column, values in pairs[0].items():
+            if is_sequence != (feature.sequences is None or column in feature.sequences):
+                continue
+            if getattr(element, "separator", None) is not None and element.compute is None:
+                values = [f"{a}{element.separator}{b}" for a, b in zip(values, pairs[1][column], strict=True)]
+            made[column] = _parts(values, lengths, feature.separator) if is_sequence else values
+    return made
+
+
 def _tokenize(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
     column, ends = feature.columns[0], np.cumsum(lengths + 1)
     tokens = [TOKENS[i] for i in drawn.elements(column, len(TOKENS), lengths + 1)]
@@ -157,6 +171,7 @@ _MAKERS: Final[dict[str, Callable[[Any, Drawn, npt.NDArray[np.int64]], Columns]]
     "combo": _combo,
     "sequence": _sequence,
     "raw_sequence": _raw_sequence,
+    "bag_sequence": _bag_sequence,
     "tokenize": _tokenize,
 }
 """The columns of a feature, by the name of its kind."""

@@ -73,6 +73,8 @@ def write(config: Config, folder: str | Path, rows: int, seed: int = 0) -> Confi
 
 def _with_words(feature: Any, folder: Path) -> Any:
     """Return the feature; one whose file of words or tokens does not exist gets one of its own."""
+    if (inner := getattr(feature, "element", None)) is not None and not hasattr(feature, "boundaries"):
+        return dataclasses.replace(feature, element=_with_words(inner, folder))
     given = getattr(feature, "vocabulary", None)
     if not isinstance(given, str) or given == AUTO or Path(given).exists():
         return feature

@@ -14,7 +14,7 @@ from sparrow.embedding import FeatureSpec, size_class, to_bags
 from sparrow.serving.description import Description, FunctionEntry
 from sparrow.serving.ids import KnownIds
 from sparrow.serving.kept_programs import KeptPrograms
-from sparrow.serving.lookup import Table, flat, ordered, pooled, width_of
+from sparrow.serving.lookup import Table, flat, ordered, ordered_bags, pooled, width_of
 from sparrow.serving.packed import Places
 from sparrow.serving.plain import PlainLookups
 from sparrow.serving.reading import Reading
@@ -62,6 +62,7 @@ class Function:
         read = {*self._ids_of.values(), *self.entry.numbers}
         self.features = tuple(feature for feature in features if feature.name in read)
         self._lengths = {feature.name: feature.sequence_length for feature in self.features}
+        self._bags = {feature.name: feature.element_pooling for feature in self.features}
         alike = {group: [n for n in names if n in read] for group, names in description.same_lengths.items()}
         self._alike = [(group, names) for group, names in alike.items() if len(names) > 1]
         self._specs = {lookup: specs[lookup] for lookup in self.entry.lookups}
@@ -144,6 +145,8 @@ class Function:
     def _activation(self, lookup: str, batch: Batch) -> Array:
         spec, table, feature = self._specs[lookup], self._tables[lookup], self._ids_of[lookup]
         ids, length = self._rows(lookup, batch), self._lengths[feature]
+        if length is not None and (bags := self._bags[feature]) is not None:
+            return ordered_bags(table, spec, ids, _part(batch.sequences, bags[1]), bags[0], length)
         return pooled(table, to_bags(spec, ids)) if length is None else ordered(table, spec, ids, length)
 
     def _number(self, name: str, batch: Batch) -> Array:

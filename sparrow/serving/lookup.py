@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding import Bags, FeatureSpec, to_bags
+from sparrow.embedding import Bags, FeatureSpec, Ragged, to_bags
 from sparrow.kernels.quantized import QuantizedTable
 
 Table = npt.NDArray[Any] | QuantizedTable
@@ -73,6 +73,15 @@ def ordered(table: Table, spec: FeatureSpec, ids: Any, length: int) -> npt.NDArr
     lengths = np.ones(len(bags.ids), np.int64) if bags.lengths is None else bags.lengths
     rows = pooled(table, dataclasses.replace(bags, lengths=None, gains=None))
     return flat(rows, np.concatenate([[0], np.cumsum(lengths)]), length)
+
+
+def ordered_bags(
+    table: Table, spec: FeatureSpec, ids: Ragged, sizes: Ragged, pooling: str, length: int
+) -> npt.NDArray[np.float32]:
+    """Return the same for sequences of bags, whose elements have ``sizes`` ids each."""
+    ends = np.concatenate([[0], np.cumsum(sizes.values[:, 0].astype(np.int64))])
+    bags = to_bags(dataclasses.replace(spec, combiner=pooling), Ragged(ids.values, ends))  # type: ignore[arg-type]
+    return flat(pooled(table, bags), sizes.offsets, length)
 
 
 def flat(values: npt.NDArray[Any], offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.float32]:

@@ -141,16 +141,16 @@ def test_without_output_dim_towers_end_as_they_are():
     assert config.import_config(text, edits=PATHS).model.architecture.output_dim is None
 
 
-def test_an_element_of_several_ids_is_an_error():
+def test_an_element_of_several_ids_is_an_error_without_a_value_dim():
     sequence = """sequence_id_feature { feature_name: "s" sequence_length: 3 sequence_delim: "|" expression: "user:s"
-      hash_bucket_size: 9 embedding_dim: 4 value_dim: 0 separator: "," }"""
+      num_buckets: 9 embedding_dim: 4 }"""
     groups = 'sequence_groups { feature_names: "s" } sequence_encoders { pooling_encoder {} }'
-    made = feature_of(imported([ids("u"), sequence], ["u"], groups), "s")
+    made = feature_of(imported([ids("u"), sequence], ["u"], groups, mode="FG_NONE"), "s")
     assert isinstance(made, SequenceFeature)
     problems = Problems(2)
-    made.convert(pa.RecordBatch.from_pydict({"s": ["1|2", "3|4,5"]}), problems)
+    made.convert(pa.RecordBatch.from_pydict({"s": ["1|2", "3|4\x035"]}), problems)
     assert problems.rows.tolist() == [False, True]
-    assert "takes one id per element, got '4,5'" in problems.first[2]
+    assert "takes one id per element, got '4\\x035'" in problems.first[2]
 
 
 @pytest.mark.parametrize("field", ['separator: ","', "value_dim: 1"])
@@ -347,3 +347,36 @@ def test_computed_features_of_sequences_have_a_value_for_each_element():
     assert found["seen__age"].values[:, 0].tolist()[:3] == [9.0, 8.0, 15.0]
     assert found["seen__liked"].values[:, 0].tolist()[:3] == [0.5, 2.0, 0.0]
     assert found["seen__kind"].values.tolist()[:3] == [3, 4, 4]
+
+
+IN_ELEMENTS = """sequence_feature {
+  sequence_name: "seen" sequence_length: 5 sequence_delim: ";"
+  features { tokenize_feature { feature_name: "title" expression: "item:title" vocab_file: "tokens.json"
+                                embedding_dim: 4 } }
+  features { combo_feature { feature_name: "cross" expression: ["user:who", "item:kind"] hash_bucket_size: 50
+                             embedding_dim: 4 } }
+  features { lookup_feature { feature_name: "liked" map: "user:likes" key: "item:kind" } } }"""
+
+
+def test_inputs_of_the_user_are_the_same_for_all_elements_and_texts_are_cut_element_by_element():
+    """Of a kind with several inputs, those of the item are sequences where sequence_fields names none."""
+    names = ["seen__title", "seen__cross", "seen__liked"]
+    more = f'sequence_groups {{ group_name: "s" feature_names: {names} }} sequence_encoders {{ pooling_encoder {{}} }}'
+    made = imported([*SINGLE, IN_ELEMENTS], ["user"], more.replace("'", '"'))
+    title, cross, liked = (feature_of(made, name) for name in names)
+    assert (title.element.pooling, title.element.default, title.fill) == ("sum", "0", True)
+    assert title.columns == title.sequences == ("seen__title",)
+    assert (cross.columns, cross.sequences) == (("who", "seen__kind"), ("seen__kind",))
+    assert (liked.columns, liked.compute.sequences) == (("likes", "seen__kind"), ("seen__kind",))
+    assert title.element_pooling == ("sum", "seen__title/sizes")
+    assert cross.element_pooling is None
+
+
+@pytest.mark.parametrize(("mode", "separator", "fill"), [("FG_DAG", "\x1d", True), ("FG_NONE", "\x03", False)])
+def test_elements_of_several_ids(mode, separator, fill):
+    text = CLICK_IDS.replace("num_buckets", 'value_dim: 0 pooling: "mean" num_buckets')
+    more = 'sequence_groups { feature_names: "click_seq__item" } sequence_encoders { pooling_encoder {} }'
+    made = imported([*SINGLE, text], ["user"], more, mode=mode)
+    feature = feature_of(made, "click_seq__item")
+    assert (feature.element.pooling, feature.element.separator, feature.fill) == ("mean", separator, fill)
+    assert made.model.encoders["all"][0].pooling_type == "mean"

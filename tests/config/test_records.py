@@ -11,7 +11,7 @@ from sparrow import config, metrics, rules, schedules
 from sparrow.config import ConfigError, json_schema
 from sparrow.config.loading.plain import plain
 from sparrow.config.loading.registries import REGISTRIES
-from sparrow.data import Expr, Parquet, Tables, register_function
+from sparrow.data import Expr, IdFeature, Parquet, Tables, register_function
 from sparrow.models import (
     HSTU,
     MLP,
@@ -113,6 +113,11 @@ GIVEN = {
     "mind": {"user_tower": MIND_USER},
     "id": {"num_buckets": 10},
     "sequence": {"vocabulary": ("a", "b")},
+    "bag_sequence": {
+        "element": IdFeature("x", num_buckets=3, embedding_dim=2, pooling="sum"),
+        "separator": ";",
+        "sequences": ("x",),
+    },
     "histories": {"user": "user", "item": "item"},
 }
 NESTED = {"decayed": metrics.MAE(), "by_group": metrics.NDCGAtK()}

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrow import exports, runs, serving
+from sparrow import exports, runs, samples, serving
 from sparrow.config import ConfigError
 from sparrow.data import DataError
 from sparrow.runs.step.program import Program
+from tests.data.test_bag_sequences import loaded as of_bags
 from tests.runs.cases import IDS, NAMES, case
 from tests.runs.test_dynamic import growing
 from tests.runs.test_samplers import two_towers, written
@@ -130,6 +131,16 @@ def sequences(folder):
     return {"gap": gap(*made), "loss": losses, "predictions": float(np.abs(scores[1] - scores[0]).max())}
 
 
+def bags(folder):
+    """Sequences of bags on a mesh beside one device; the last batch of the evaluation is uneven."""
+    samples.write(of_bags("train.parquet"), folder / "data", rows=250)
+    made = []
+    for name, devices in (("one", None), ("many", 4)):
+        with contextlib.redirect_stdout(io.StringIO()):
+            made.append(runs.train(of_bags(str(folder / "data" / "train.parquet"), devices), folder / name))
+    return {"gap": gap(*made), "loss": [trained.results["loss"] for trained in made]}
+
+
 def dynamic(folder):
     """Ids that come and go on a mesh: stopped and resumed there, and on one device."""
 
@@ -220,6 +231,6 @@ if __name__ == "__main__":
     *checks, folder = sys.argv[1:]
     known = {
         function.__name__: function
-        for function in (numbers, moved, refusals, sequences, dynamic, stale, patch, negatives)
+        for function in (numbers, moved, refusals, sequences, bags, dynamic, stale, patch, negatives)
     }
     print(json.dumps({check: known[check](Path(folder)) for check in checks}))

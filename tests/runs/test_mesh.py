@@ -54,6 +54,13 @@ def test_sequences_on_a_mesh(tmp_path):
 
 
 @pytest.mark.slow
+def test_sequences_of_bags_on_a_mesh(tmp_path):
+    found = on_devices(4, "bags", tmp_path)["bags"]
+    assert found["gap"] < 1e-5
+    assert found["loss"][0] == pytest.approx(found["loss"][1], rel=1e-5)
+
+
+@pytest.mark.slow
 def test_a_stale_pipeline_on_a_mesh(tmp_path):
     found = on_devices(4, "stale", tmp_path)["stale"]
     assert found["gap"] < 1e-5

@@ -55,6 +55,7 @@ class Assembly:
       label_lengths: the labels that have a number for each candidate of an example, after a sequence of candidates.
       lengths: the most elements of each sequence in order, by the name that it has in the model.
       embeddings: the embeddings that the model learns of numbers, with their dims, by feature.
+      bags: of the sequences whose elements are bags: the pooling, and the output with the numbers of ids.
     """
 
     features: tuple[Feature, ...]
@@ -66,6 +67,7 @@ class Assembly:
     embeddings: Mapping[str, tuple[NumberEmbedding, int]] = dataclasses.field(default_factory=dict)
     user_id: str | None = None
     label_lengths: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    bags: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
     def lookups(self, ids: Mapping[str, Any]) -> dict[str, Any]:
         """Return the ids of a batch by lookup, for `sparrow.Embedder.pack`."""
@@ -74,8 +76,12 @@ class Assembly:
     @property
     def alike(self) -> list[tuple[str, tuple[str, ...]]]:
         """The groups with several sequences in order, whose lengths must agree, and the features of these."""
+
+        def output(name: str) -> str:
+            return self.bags[name][1] if name in self.bags else self.ids_of.get(name, name)
+
         groups = [
-            (group, tuple(self.ids_of.get(name, name) for name in names if name in self.lengths))
+            (group, tuple(output(name) for name in names if name in self.lengths))
             for group, names in self.inputs.groups.items()
         ]
         return [(group, names) for group, names in groups if len(names) > 1]
@@ -140,6 +146,7 @@ def assemble(config: Config) -> Assembly:
         embeddings=embeddings,
         user_id=user_column(config),
         label_lengths=tuple(label_lengths(config)),
+        bags={lookup: pooling for lookup, name in ids_of.items() if (pooling := features[name].element_pooling)},
     )
 
 

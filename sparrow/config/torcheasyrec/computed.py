@@ -52,11 +52,7 @@ def each_element(entry: Entry, made: Computed) -> Computed:
     """Return a column that is computed for each element of the sequences among its inputs."""
     block, sequence = entry.block, entry.sequence
     assert sequence is not None
-    chosen = block["sequence_fields"]
-    if entry.prefix:
-        sequences = [name for name in made.columns if name.startswith(entry.prefix)]
-    else:
-        sequences = [name for name in made.columns if not chosen or name in chosen]
+    sequences = [name for name in made.columns if name in entry.sequences]
     if not sequences:
         block.fail("none of its columns is a sequence; name one in sequence_fields, or use a feature of single values")
     with block.locating():

@@ -12,7 +12,7 @@ from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.entries import Entry
 from sparrow.config.torcheasyrec.rows import has_ids, rows, size_field
 from sparrow.config.torcheasyrec.vocabularies import FIELDS, dynamic_rows
-from sparrow.data import Feature, IdFeature, RawFeature, RawSequenceFeature, SequenceFeature
+from sparrow.data import BagSequenceFeature, Feature, IdFeature, RawFeature, RawSequenceFeature, SequenceFeature
 
 if TYPE_CHECKING:
     from sparrow.config.torcheasyrec.features import Context
@@ -48,8 +48,14 @@ def encoded_feature(entry: Entry, context: Context) -> Feature:
     if entry.kind in ("tokenize_feature", "custom_feature"):
         block.fail("not supported with fg_mode FG_NONE or FG_BUCKETIZE; make it an id_feature or a raw_feature")
     sparse, cut = (_words(block), _cut(block)) if context.to_buckets else (_sparse(block), {})
-    fields = _sequence_fields(entry, context, sparse is not None)
     is_sequence = entry.sequence is not None
+    if sparse is not None and entry.has_bags:
+        element = IdFeature(
+            entry.name, column=entry.name, separator=context.separator, pooling=block["pooling"], **sparse
+        )
+        fill = element.default is not None
+        return BagSequenceFeature(entry.name, element=element, fill=fill, **_sequence_fields(entry, context, False))
+    fields = _sequence_fields(entry, context, sparse is not None)
     if sparse is not None:
         kind: Any = SequenceFeature if is_sequence else IdFeature
         return kind(entry.name, column=entry.name, **sparse, **fields)  # type: ignore[no-any-return]
@@ -80,7 +86,7 @@ def _sequence_fields(entry: Entry, context: Context, are_ids: bool) -> dict[str,
         "separator": entry.sequence["sequence_delim"],
         "keep": "first",
     }
-    if entry.kind == "id_feature":
+    if entry.kind == "id_feature" and are_ids:
         block.note("an element is one id, so there is nothing to pool", "pooling")
         made |= {"pooling": context.poolings.get(entry.name), "value_separator": context.separator}
     return made

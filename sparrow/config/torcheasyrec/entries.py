@@ -8,6 +8,7 @@ from typing import Final
 
 from sparrow.config.torcheasyrec.blocks import Block
 
+_ONE_INPUT: Final = ("id_feature", "raw_feature", "combine_feature", "tokenize_feature")
 SIDES: Final = ("user", "item", "context")
 
 
@@ -21,6 +22,7 @@ class Entry:
       block: its message.
       sequence: the message with the length and the separator, where it is a sequence.
       prefix: the beginning of the names of its columns, where it is a member of a sequence_feature.
+      sequences: the columns of its inputs that are sequences, as far as these were read.
     """
 
     name: str
@@ -28,6 +30,14 @@ class Entry:
     block: Block
     sequence: Block | None = None
     prefix: str = ""
+    sequences: dict[str, None] = dataclasses.field(default_factory=dict, compare=False)
+
+    @property
+    def has_bags(self) -> bool:
+        """Whether an element of the sequence may have several ids."""
+        kinds = ("tokenize_feature", "bool_mask_feature")
+        is_several = self.kind == "id_feature" and self.block["value_dim"] not in (None, 1)
+        return self.sequence is not None and (is_several or self.kind in kinds)
 
     def as_single(self) -> Entry:
         """Return the feature as one of a single element per row, such as the item of two towers."""
@@ -77,9 +87,11 @@ def column(entry: Entry, field: str, text: str | None) -> str:
     """Return the column of an input such as ``user:age``: the column ``age``."""
     if not text:
         entry.block.fail("is required: the column that the feature is made from", field)
-    name = text.rpartition(":")[2]
-    if not entry.prefix:
+    side, _, name = text.rpartition(":")
+    chosen = entry.block["sequence_fields"]
+    # Without sequence_fields, the inputs of a kind with several are sequences where they are the item's.
+    if entry.sequence is None or not (name in chosen if chosen else entry.kind in _ONE_INPUT or side == "item"):
         return name
     # Columns that hold sequences of a sequence_feature begin with its name.
-    chosen = entry.block["sequence_fields"]
-    return entry.prefix + name if not chosen or name in chosen else name
+    entry.sequences[entry.prefix + name] = None
+    return entry.prefix + name

@@ -20,6 +20,7 @@ from sparrow.config.torcheasyrec.rows import has_ids, rows
 from sparrow.config.torcheasyrec.tokens import tokenize
 from sparrow.data import (
     AutoDis,
+    BagSequenceFeature,
     ComboFeature,
     Feature,
     IdFeature,
@@ -229,19 +230,48 @@ def _sequence(entry: Entry, context: Context) -> Feature:
     """Return the ids of a sequence. A row without elements gets one, the default: "0" unless given."""
     block = entry.block
     if block["weighted"]:
-        block.fail("not supported: the ids of a sequence have no weights", "weighted")
-    several = block["value_dim"] == 0
-    if not several:
-        block.note("an element is one id", "separator")
+        block.fail("not supported: ids of sequences have no weights, in TorchEasyRec neither; remove it", "weighted")
+    if entry.has_bags:
+        element = IdFeature(
+            entry.name,
+            pooling=block["pooling"],
+            separator=block["separator"],
+            **source_fields(entry, context.entries),
+            **rows(block, "0"),
+        )
+        return _bags(entry, context, element)
+    block.note("an element is one id", "separator")
     block.note("an element is one id, so there is nothing to pool", "pooling")
     return SequenceFeature(
         entry.name,
         **source_fields(entry, context.entries),
         pooling=context.poolings.get(entry.name),
-        value_separator=block["separator"] if several else None,
         **_sequence_fields(entry, context),
         **rows(block, "0"),
     )
+
+
+def _bags(entry: Entry, context: Context, element: Feature) -> Feature:
+    """Return a sequence whose elements another feature reads."""
+    sequences = tuple(name for name in element.columns if name in entry.sequences)
+    if not sequences:
+        entry.block.fail("none of its columns is a sequence; name one in sequence_fields")
+    fields = _sequence_fields(entry, context)
+    return BagSequenceFeature(entry.name, element=element, fill=True, sequences=sequences, **fields)
+
+
+def _combo_sequence(entry: Entry, context: Context) -> Feature:
+    return _bags(entry, context, _combo(entry, context))
+
+
+def _tokenize_sequence(entry: Entry, context: Context) -> Feature:
+    made = tokenize(entry.name, entry.block, source_fields(entry, context.entries))
+    return _bags(entry, context, dataclasses.replace(made, default=made.default or "0"))
+
+
+def _masked_sequence(entry: Entry, context: Context) -> Feature:
+    block, compute = entry.block, COMPUTED[entry.kind](entry, context.entries)
+    return _bags(entry, context, IdFeature(entry.name, compute=compute, pooling=block["pooling"], **rows(block, "0")))
 
 
 def _raw_sequence(entry: Entry, context: Context) -> Feature:
@@ -286,6 +316,9 @@ def _computed_sequence(entry: Entry, context: Context) -> Feature:
 SEQUENCES: Final[dict[str, Callable[[Entry, Context], Feature]]] = {
     "id_feature": _sequence,
     "raw_feature": _raw_sequence,
+    "combo_feature": _combo_sequence,
+    "tokenize_feature": _tokenize_sequence,
+    "bool_mask_feature": _masked_sequence,
 }
 """The sequences that are columns, by the name of their element's message; others are computed."""
 KINDS: Final[dict[str, Callable[[Entry, Context], Feature]]] = {

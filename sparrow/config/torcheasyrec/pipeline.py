@@ -115,7 +115,11 @@ class _Import:
 
     def _model_and_features(self, found: list[Entry]) -> None:
         block, data = self.pipeline["model_config"], self.pipeline["data_config"]
-        sequences = {entry.name: entry.kind.removesuffix("_feature") for entry in found if entry.sequence is not None}
+        sequences = {
+            entry.name: "bags" if entry.has_bags else entry.kind.removesuffix("_feature")
+            for entry in found
+            if entry.sequence is not None
+        }
         with self.findings.part("model.groups"):
             is_complete = not any(entry.broken for entry in self.pipeline["feature_configs"])
             grouped = groups(block, sequences, {entry.name for entry in found} if is_complete else None)

@@ -17,9 +17,8 @@ def has_ids(block: Block) -> bool:
 
 def size_field(block: Block) -> str:
     """Return the one field that gives the number of rows, or raise an error."""
-    value_dim = block.get("value_dim")
-    if value_dim not in (None, 0, 1):
-        block.fail(f"not supported: ids may be one or any number a row (1 or 0), got {value_dim}", "value_dim")
+    if block.get("value_dim") not in (None, 0, 1):
+        block.differ("a row has the ids that the data has", "value_dim")
     if not block["embedding_dim"]:
         block.fail("is required: the dim of the feature's table, at least 1", "embedding_dim")
     sizes = [field for field in (*SIZES, *FIELDS) if field in block]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from sparrow.data.computed.base import Column, Computed, check_strings, register_computed
-from sparrow.data.computed.pairs import rows_of_entries
+from sparrow.data.elements import elements_of, report
 from sparrow.data.errors import Problems
-from sparrow.data.values import flatten, is_list, is_text, plain
+from sparrow.data.values import is_list, is_text
 
 
 @register_computed("each")
@@ -70,29 +69,10 @@ class Each(Computed):
 
     def compute(self, columns: Any, problems: Problems) -> Any:
         """Return lists, one value per element."""
-        count, arrays, names = columns.num_rows, [], self.columns
-        flats = {name: flatten(plain(columns.column(name)), self.separator) for name in self.sequences}
-        first = flats[self.sequences[0]]
-        rows = rows_of_entries(first)
-        lengths = np.bincount(rows, minlength=count)
-        for name, flat in flats.items():
-            own = np.bincount(rows_of_entries(flat), minlength=count)
-            if (differ := np.flatnonzero(own != lengths)).size:
-                problems.add(
-                    name,
-                    differ,
-                    lambda i, own=own, differ=differ: (  # type: ignore[misc]
-                        f"sequences must have one length, got {lengths[differ[i]]} of '{self.sequences[0]}' and "
-                        f"{own[differ[i]]}"
-                    ),
-                )
-                return pa.nulls(count, pa.large_list(pa.float64()))
-        for name in names:
-            arrays.append(flats[name].entries if name in flats else columns.column(name).take(pa.array(rows)))
-        inner = Problems(len(rows))
-        made = self.compute_each.compute(pa.RecordBatch.from_arrays(arrays, names), inner)
-        if inner.rows is not None and inner.first is not None:
-            at, (_, column, why) = np.flatnonzero(inner.rows), inner.first
-            problems.add(column, rows[at], lambda i: why if i == 0 else "an element cannot be read")
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return pa.LargeListArray.from_arrays(offsets, made)
+        found = elements_of(columns, self.columns, self.sequences, self.separator, problems)
+        if found is None:
+            return pa.nulls(columns.num_rows, pa.large_list(pa.float64()))
+        inner = Problems(len(found.rows))
+        made = self.compute_each.compute(found.batch, inner)
+        report(inner, found.rows, problems)
+        return pa.LargeListArray.from_arrays(found.offsets, made)

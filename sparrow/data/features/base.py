@@ -105,6 +105,16 @@ class Feature(abc.ABC):
         return None
 
     @property
+    def outputs(self) -> tuple[Feature, ...]:
+        """The features that fill a batch: itself, and others that it needs beside it."""
+        return (self,)
+
+    @property
+    def element_pooling(self) -> tuple[str, str] | None:
+        """The pooling of the rows of each element of a sequence, and the output with their numbers; None: one row."""
+        return None
+
+    @property
     def is_sparse(self) -> bool:
         """Whether it has a table."""
         return self.table_use is not None

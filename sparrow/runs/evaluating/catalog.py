@@ -156,7 +156,7 @@ class Catalog:
         """Return rows of items with missing values for the features of the other tower."""
         count = len(items)
         ids, numbers, sequences = dict(items.ids), dict(items.numbers), dict(items.sequences)
-        for feature in self._program.assembly.features:
+        for feature in (each for own in self._program.assembly.features for each in own.outputs):
             if any(feature.name in part for part in (ids, numbers, sequences)):
                 continue
             if feature.part == "numbers":

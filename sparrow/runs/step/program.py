@@ -206,19 +206,22 @@ class Program:
 
     def padded(self, acts: Mapping[str, jax.Array], feed: Feed) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the activations and numbers as the model takes them: ordered ones are `sparrow.Sequence`."""
-        lengths = self.assembly.lengths
-        jagged = feed.packed.jagged(acts)
+        lengths, bags = self.assembly.lengths, self.assembly.bags
+        jagged, given = feed.packed.jagged(acts), feed.sequences
+        pooled = {name: jagged.pop(name).pool(given[sizes], by) for name, (by, sizes) in bags.items()}
+        given = {name: held for name, held in given.items() if name in lengths} | pooled
         sequences: dict[str, Any] = {name: held.pad(lengths[name]) for name, held in jagged.items()}
         sequences = self._of_examples(sequences, feed)
-        numbers = {name: held.pad(lengths[name]) for name, held in feed.sequences.items()}
+        numbers = {name: held.pad(lengths[name]) for name, held in given.items()}
         shards = self.embedder.shards
         if shards is None:
             sequences = {name: held._replace(jagged=jagged[name]) for name, held in sequences.items()}
-            numbers = {name: held._replace(jagged=feed.sequences[name]) for name, held in numbers.items()}
+            numbers = {name: held._replace(jagged=given[name]) for name, held in numbers.items()}
         elif feed.size % shards.count == 0:
             sequences, numbers = (
-                {name: held._replace(shards=shards) for name, held in given.items()} for given in (sequences, numbers)
+                {name: held._replace(shards=shards) for name, held in each.items()} for each in (sequences, numbers)
             )
+        sequences |= {name: numbers.pop(name) for name in pooled}
         return {**acts, **sequences}, {**feed.numbers, **numbers}
 
     def forward(self, params: Any, rest: Any, acts: Any, numbers: Any) -> Mapping[str, jax.Array]:

@@ -48,7 +48,16 @@ IN_SEQUENCES = """sequence_feature {
   features { kv_dot_product { feature_name: "dot" query: "user:kv" document: "item:kd" sequence_fields: ["kd"] } }
   features { custom_feature { feature_name: "near" operator_name: "EditDistance" operator_lib_file: "libedit.so" expression: ["user:first", "item:second"] sequence_fields: ["second"] } }
 }"""
-STANDALONE = """sequence_expr_feature { feature_name: "gap" sequence_length: 6 sequence_delim: "|" expression: "a - b" variables: ["user:a", "user:b"] }"""
+STANDALONE = """sequence_expr_feature { feature_name: "gap" sequence_length: 6 sequence_delim: "|" expression: "a - b" variables: ["item:a", "item:b"] }"""
+BAGS = """sequence_feature {
+  sequence_name: "click_seq" sequence_length: 6 sequence_delim: "|"
+  features { id_feature { feature_name: "item" expression: "item:item" num_buckets: 20 embedding_dim: 4 embedding_name: "item_emb" } }
+  features { id_feature { feature_name: "tags" expression: "user:tags" hash_bucket_size: 30 embedding_dim: 4 value_dim: 0 separator: "," pooling: "mean" } }
+  features { id_feature { feature_name: "three" expression: "item:three" num_buckets: 9 embedding_dim: 4 value_dim: 3 } }
+  features { combo_feature { feature_name: "cross" expression: ["user:user", "item:k1"] hash_bucket_size: 50 embedding_dim: 4 } }
+  features { bool_mask_feature { feature_name: "good" expression: ["item:k2", "item:valid"] hash_bucket_size: 30 embedding_dim: 4 separator: "," } }
+}"""
+BAG_NAMES = [f"click_seq__{name}" for name in ("item", "tags", "three", "cross", "good")]
 IN_SEQUENCES_NAMES = [
     f"click_seq__{name}" for name in ("item", "age", "liked", "met", "kind", "size", "same", "dot", "near")
 ]
@@ -73,6 +82,11 @@ CONFIGS: dict[str, str] = {
             STANDALONE,
         ],
         f"{group('deep', NAMES)} {group('seq', ['item', *IN_SEQUENCES_NAMES, 'gap'], 'SEQUENCE')} {DIN}",
+    ),
+    "bags_in_sequences": config(
+        "din",
+        [ids("item", "item", 'num_buckets: 20 embedding_name: "item_emb"'), ids("user"), *SINGLE[2:], BAGS],
+        f"{group('deep', NAMES)} {group('seq', ['item', *BAG_NAMES], 'SEQUENCE')} {DIN}",
     ),
     "computed": config("computed", [*SINGLE, *COMPUTED], f"{group('all', [*NAMES, *COMPUTED_NAMES])} {DCN}"),
     "combined": config("combined", [*SINGLE, *COMBINED], f"{group('all', [*NAMES, *COMBINED_NAMES])} {DCN}"),

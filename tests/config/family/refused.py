@@ -54,19 +54,19 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
         ["model_config.losses", "model_config.sid_rqvae"],
     ),
     "dc2vr": (config("dc2vr", SINGLE, f"{group('all', NAMES)} dc2vr {{}}", labels=BOTH), ["model_config.dc2vr"]),
-    "computed_in_sequences": (
+    "sequences": (
         config(
-            "mask",
+            "sequences",
             [
                 *SINGLE,
                 "sequence_bool_mask_feature { feature_name: 'b' }",
-                CLICK_IDS.replace("id_feature {", "combo_feature {", 1),
+                CLICK_IDS.replace("num_buckets", "value_dim: 0 weighted: true num_buckets"),
             ],
             f"{DIN_GROUPS} {DIN}",
         ),
         [
-            "feature_configs.sequence_bool_mask_feature",
-            "feature_configs.sequence_feature.features.combo_feature",
+            "feature_configs.sequence_bool_mask_feature.expression",
+            "feature_configs.sequence_feature.features.id_feature.weighted",
         ],
     ),
 }
