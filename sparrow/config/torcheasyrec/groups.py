@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.layers import mlp
-from sparrow.data import BagSequenceFeature, Feature
+from sparrow.data import Feature
 from sparrow.models.sequences import EncoderRecord, encoders
 from sparrow.registry import nearest
 
@@ -119,12 +119,7 @@ def with_own_tables(
                     block.fail(
                         f"the table '{use.table}' with the suffix '{suffix}' has the name of another; rename one"
                     )
-                own: Any = feature
-                changed: Any = {"table": table}
-                if isinstance(own, BagSequenceFeature):
-                    changed = {"element": dataclasses.replace(own.element, **changed)}  # type: ignore[type-var]
-                twin: Any = dataclasses.replace(own, name=f"{name}_{suffix}", **changed)
-                twins[name, suffix] = twin, block
+                twins[name, suffix] = feature.renamed(f"{name}_{suffix}", table), block
     renamed = {
         group: tuple(
             twins[pair][0].name if (pair := (name, groups.suffixes.get((group, name), ""))) in twins else name

@@ -120,6 +120,10 @@ class BagSequenceFeature(Feature):
         assert use is not None
         return dataclasses.replace(use, is_ordered=True)
 
+    def renamed(self, name: str, table: str) -> Feature:
+        """Return the same feature; the table is the element's."""
+        return dataclasses.replace(self, name=name, element=self.element.renamed(self.element.name, table))
+
     @property
     def words(self) -> Words | None:
         """The words of the element."""

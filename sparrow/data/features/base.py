@@ -114,6 +114,12 @@ class Feature(abc.ABC):
         """The pooling of the rows of each element of a sequence, and the output with their numbers; None: one row."""
         return None
 
+    def renamed(self, name: str, table: str) -> Feature:
+        """Return the same feature with another name and a table of another name."""
+        own: Any = self
+        made: Feature = dataclasses.replace(own, name=name, table=table)
+        return made
+
     @property
     def is_sparse(self) -> bool:
         """Whether it has a table."""
