@@ -106,7 +106,8 @@ class TimedExports(Part):
         loop.log.line(f"export step {loop.steps}  {self._folder}")
 
     def _write_delta(self, loop: Loop, parent: Version) -> None:
-        program, state, now = loop.program, loop.state, time.time()
+        program, state = loop.program, loop.state
+        newest = loop.progress.event_time or time.time()
         embedding, changed = program.embedder.taken(state.optimizer.embedding, EXPORTS)
         _use(loop, embedding)
         optimizer = used_in_evaluation(program.config, state.optimizer, None)
@@ -126,7 +127,7 @@ class TimedExports(Part):
             rows = {
                 name: _as_exported(name, own, dtypes[name], self._section.tables) for name, own in changed().items()
             }
-            delta = Delta(Version(step, time=now), rows, parameters, came, went)
+            delta = Delta(Version(step, time=newest), rows, parameters, came, went)
             assert self._local is not None
             version = delta.write(self._local, parent)
             if isinstance(self._folder, Remote):

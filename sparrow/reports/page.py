@@ -20,6 +20,7 @@ from sparrow.reports.recorded import REPORT, RecordedRun, read_all
 from sparrow.reports.spent import spent_html
 from sparrow.reports.tiles import tiles_html
 from sparrow.reports.traffic import sampled, traffic_html
+from sparrow.reports.windows import window_charts
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 """Content policy: the page loads nothing that is not in it, so that a browser asks the network for nothing."""
@@ -52,6 +53,7 @@ def page(runs: Sequence[RecordedRun]) -> str:
     sections = [
         _section("Comparison", comparison_html(runs)) if len(runs) > 1 else "",
         _charts("Learning", [*learning_charts(runs), *rate_charts(runs), *gradient_charts(runs)], _notes(runs)),
+        _charts("Windows, before training on them", window_charts(runs)),
         _charts("Quality of the predictions", quality_charts(runs), quality_text(runs)),
         _section("Importance of features", importance_html(runs)),
         _section("Tables", traffic_html(runs), sampled(runs)),

@@ -66,7 +66,7 @@ class RecordedRun:
     Attributes:
       name: its name in the report.
       folder: where it is.
-      train, evaluations: its numbers, by step.
+      train, evaluations, windows: its numbers, by step.
       config: the text of its config; empty where there is none.
       curves, traffic, environment: as in their files; empty where there is none.
     """
@@ -79,6 +79,7 @@ class RecordedRun:
     curves: dict[str, Any]
     traffic: dict[str, Any]
     environment: dict[str, Any]
+    windows: tuple[Entry, ...] = ()
 
     @classmethod
     def read(cls, folder: str | AnyPath, name: str | None = None) -> RecordedRun:
@@ -97,20 +98,24 @@ class RecordedRun:
             curves=_read_json(folder / CURVES),
             traffic=_read_json(folder / TRAFFIC),
             environment=_read_json(folder / ENVIRONMENT),
+            windows=tuple(by_kind["window"]),
         )
 
     def points(self, kind: str, name: str) -> Points:
         """One number over the steps of training ("train") or of the evaluations ("eval")."""
-        entries = [entry for entry in (self.train if kind == "train" else self.evaluations) if name in entry.values]
+        entries = [entry for entry in self._of(kind) if name in entry.values]
         return Points(
             [entry.step for entry in entries],
             [entry.time for entry in entries],
             [entry.values[name] for entry in entries],
         )
 
+    def _of(self, kind: str) -> tuple[Entry, ...]:
+        return {"train": self.train, "eval": self.evaluations, "window": self.windows}[kind]
+
     def names(self, kind: str) -> list[str]:
         """Return the numbers that its lines hold, in the order in which they came up."""
-        entries = self.train if kind == "train" else self.evaluations
+        entries = self._of(kind)
         return list(dict.fromkeys(name for entry in entries for name in entry.values))
 
     @functools.cached_property
@@ -206,7 +211,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 def _read_metrics(path: AnyPath) -> dict[str, list[Entry]]:
     if not path.is_file():
         raise DataError(f"there is no run: the file {METRICS} is missing", str(path.parent))
-    entries: dict[str, list[Entry]] = {"train": [], "eval": []}
+    entries: dict[str, list[Entry]] = {"train": [], "eval": [], "window": []}
     lines = _text(path).split("\n")
     for number, line in enumerate(lines, 1):
         is_last = number == len(lines)  # no newline after it: the run was stopped, or is about to write the rest

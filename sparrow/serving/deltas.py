@@ -43,7 +43,8 @@ class Version:
     Attributes:
       step: the optimizer steps it was trained for.
       delta: the number of the last delta; 0: the export alone.
-      time: when the trainer took it, in seconds since 1970; None: not known.
+      time: of the newest event that it was trained on, in seconds since 1970, or, where the data has no time, when the
+        trainer took it; None: not known.
       parent: the checksum of the last delta's description, "" where there is none.
     """
 

@@ -9,6 +9,7 @@ prediction.
 `meaning`                          their meaning in words
 `TOWERS`, `vector_column`          the towers of a matching model, and the columns of their vectors
 `named_metrics`, `Scores`          the metrics of all tasks, by name, and their states
+`WINDOW`                           the prefix of the metrics of windows
 `check_predictions`                refuses metrics that do not fit the predictions
 `sample_weights`                   the weights of the examples of a batch; `count_examples`: without its padding
 `by_candidate`                     several candidates of an example as rows of their own
@@ -26,6 +27,6 @@ from sparrow.tasks.predictions import TOWERS, is_matching, meaning, predicted, p
 from sparrow.tasks.quality_counts import QualityCounts
 from sparrow.tasks.rank_counts import RankCounts
 from sparrow.tasks.sample_weights import count_examples, sample_weights
-from sparrow.tasks.scores import Scores, States, TaskMetric, check_predictions, named_metrics
+from sparrow.tasks.scores import WINDOW, Scores, States, TaskMetric, check_predictions, named_metrics
 from sparrow.tasks.task import MetricUse, Task
 from sparrow.tasks.value_counts import ValueCounts

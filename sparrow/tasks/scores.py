@@ -14,7 +14,7 @@ import numpy as np
 
 from sparrow.errors import ConfigError, Problem
 from sparrow.losses import Loss
-from sparrow.metrics import ByGroup, Metric, RankingMetric
+from sparrow.metrics import AUC, MSE, AverageMetric, ByGroup, Calibration, Metric, NormalizedEntropy, RankingMetric
 from sparrow.registry import written
 from sparrow.tasks.candidates import by_candidate
 from sparrow.tasks.predictions import judged, predicted
@@ -53,6 +53,38 @@ def named_metrics(tasks: Mapping[str, Task], *, train: bool = False) -> dict[str
             if use.group_by is not None and isinstance(metric, RankingMetric):
                 metric = ByGroup(metric)
             named[f"{name}/{short}" if len(tasks) > 1 else short] = TaskMetric(name, metric, use.group_by)
+    return named
+
+
+WINDOW: Final = "window/"
+"""What the names of metrics of windows begin with."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelMean(AverageMetric):
+    """The mean of the labels."""
+
+    def values(self, batch: Any) -> Any:
+        """Return the labels."""
+        return batch.labels
+
+
+def window_metrics(tasks: Mapping[str, Task]) -> dict[str, TaskMetric]:
+    """Return the metrics of a window of batches, by name.
+
+    They are AUC, normalized entropy and calibration where predictions are probabilities, else the mean squared error;
+    and the mean of the labels.
+    """
+    named = {}
+    for name, task in tasks.items():
+        if task.losses[0].is_matching:  # rows of a batch are compared with each other
+            continue
+        judges: dict[str, Metric[Any]] = {"mse": MSE()}
+        if task.losses[0].is_from_0_to_1:
+            judges = {"auc": AUC(), "normalized_entropy": NormalizedEntropy(), "calibration": Calibration()}
+        for metric, used in {**judges, "label_rate": LabelMean()}.items():
+            short = f"{name}/{metric}" if len(tasks) > 1 else metric
+            named[WINDOW + short] = TaskMetric(name, used, None)
     return named
 
 
@@ -102,9 +134,11 @@ def _no_probability(metric: str, loss: Loss) -> str:
 class Scores:
     """Metrics by name. Their states are kept by the caller: `device` ones travel through jitted functions."""
 
-    def __init__(self, tasks: Mapping[str, Task], *, train: bool = False) -> None:
+    def __init__(self, tasks: Mapping[str, Task], *, train: bool = False, windows: bool = False) -> None:
+        """Take the metrics of training or evaluation; ``windows``: also those of `window_metrics`."""
         self.tasks = tasks
         self.metrics: dict[str, TaskMetric] = named_metrics(tasks, train=train)
+        self.metrics |= window_metrics(tasks) if windows else {}
         self.device = {name: use for name, use in self.metrics.items() if use.metric.jittable}
         self.host = {name: use for name, use in self.metrics.items() if not use.metric.jittable}
         for name, use in self.host.items() if train else ():

@@ -51,6 +51,9 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Config:
+        windows = self.evaluate.windows
+        if windows is not None and windows.seconds is not None and (self.data is None or not self.data.time_column):
+            raise ValueError("evaluate.windows.seconds needs data.time_column, the column of the time")
         if self.evaluate.use_ema and self.train.ema is None:
             raise ValueError("evaluate.use_ema is true, but train.ema keeps no average; set it, for example to 0.999")
         self._check_negatives()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.catalog import Catalog
@@ -24,6 +24,21 @@ class EarlyStopping(Section):
     """The smallest improvement that counts."""
 
 
+class Windows(Section):
+    """Windows of training data whose batches are judged before they are trained on: by time, or by steps."""
+
+    seconds: Annotated[float, Field(gt=0)] | None = None
+    """The length of a window in seconds of data.time_column, such as 3600."""
+    steps: Count | None = None
+    """The length of a window in optimizer steps."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Windows:
+        if (self.seconds is None) == (self.steps is None):
+            raise ValueError("give either seconds, of data.time_column, or steps")
+        return self
+
+
 class Evaluate(Section):
     """How the model is evaluated. The last step is always evaluated, where there is data for it."""
 
@@ -39,6 +54,8 @@ class Evaluate(Section):
     """Examples in a batch. Default: train.batch_size."""
     use_ema: bool | None = None
     """Whether to evaluate the average of the dense parameters. Default: where train.ema keeps one."""
+    windows: Windows | None = None
+    """Judge each batch of training before it is trained on, from the same lookup, and log each window of batches."""
     log_every_steps: Count | None = None
     """Batches between two progress lines of an evaluation. Default: no such lines."""
     catalog: Catalog | bool = True

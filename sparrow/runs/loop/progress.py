@@ -30,6 +30,7 @@ class Progress:
       best: the best evaluation by ``train.checkpoint.best_by``.
       watched: the state of early stopping: the best value, and the number of evaluations without a gain since.
       log: the lengths of the files of the log.
+      event_time: the time of the newest example so far, in seconds since 1970; None: not known.
     """
 
     steps: int = 0
@@ -42,6 +43,7 @@ class Progress:
     watched: tuple[float, int] = (math.nan, 0)
     log: Mapping[str, int] = dataclasses.field(default_factory=dict)
     began: int = 0
+    event_time: float | None = None
 
     def on_new_data(self, position: Mapping[str, Any]) -> Progress:
         """Return the progress at the beginning of other data: steps go on, epochs and early stopping start again."""

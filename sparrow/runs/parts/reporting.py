@@ -17,6 +17,7 @@ from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.together import Batches
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.runs.step.step import Report
+from sparrow.tasks import WINDOW
 from sparrow.trees import named_leaves
 
 EVERY: Final = 60.0
@@ -104,6 +105,7 @@ def shown_of(program: Program, rates: Rates, report: Report | None, state: Train
         if len(fetched.terms) > 1:
             values |= {f"loss/{task}": float(term) for task, term in fetched.terms.items()}
     scores = program.train_scores
+    metrics = {name: state for name, state in metrics.items() if not name.startswith(WINDOW)}
     values |= scores.compute(metrics)
     reasons = scores.reasons(metrics, values)
     faults = [f"{name} is NaN: {why}" for name, why in reasons.items() if scores.has_faults(name, metrics)]

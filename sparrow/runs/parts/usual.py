@@ -16,6 +16,7 @@ from sparrow.runs.parts.recording import Recorder
 from sparrow.runs.parts.reporting import Reporting
 from sparrow.runs.parts.signals import Signals
 from sparrow.runs.parts.stopping import check_metric
+from sparrow.runs.parts.windows import Windows
 from sparrow.runs.step.program import Program
 from sparrow.tasks import Scores
 
@@ -43,6 +44,9 @@ def usual_parts(
     parts: list[Part] = [recorder, _Checking(program, evaluator), LearnedSizes(preparers, sizes, program.embedder)]
     if folder is not None and profile is not None:
         parts.append(Profile(folder / PROFILE, profile))
+    column = None if data is None else data.time_column
+    if column is not None or config.evaluate.windows is not None:
+        parts.append(Windows(program, column, "s" if data is None else data.time_unit))
     parts.append(Reporting(program, batches, recorder.prepare.unvarying))
     if evaluator is not None:
         if isinstance(batches, Together):

@@ -220,7 +220,10 @@ RATES: Final = {"learning_rate/dense": "lr", "learning_rate/sparse": "sparse_lr"
 
 def _is_short(name: str) -> bool:
     """Return whether a number is shown on a line; norms by parameter, other rates and memory are for the report."""
-    return name in RATES or (not name.startswith(("gradient_norm/", "learning_rate/")) and not name.endswith("_memory"))
+    return name in RATES or (
+        not name.startswith(("gradient_norm/", "learning_rate/", "coverage/", "unseen/"))
+        and not name.endswith("_memory")
+    )
 
 
 def _short(name: str) -> str:
