@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -112,6 +112,26 @@ class RowGrads:
             return grads._replace(ids=jnp.where(condition, grads.ids, rows), order=order)
 
         return dataclasses.replace(self, stacks={name: one(self.stacks[name], rows) for name, rows in self.num_rows})
+
+    def after(self, found: Mapping[str, jax.Array]) -> RowGrads:
+        """Return the same, for an update in place of tables that ``found`` was looked up in, by stack, before.
+
+        Without this, XLA may update first, and copies tables for the lookup: it knows no order of the two on a CPU,
+        where it drops barriers. No number is larger than infinity, which XLA does not use.
+        """
+        num_rows = dict(self.num_rows)
+
+        def both(stacks: Stacks, found: dict[str, jax.Array]) -> Stacks:
+            made = dict(stacks)
+            for name, array in found.items():
+                never = array[:1].reshape(-1)[0] > jnp.inf
+                made[name] = made[name]._replace(ids=jnp.where(never, num_rows[name], made[name].ids))
+            return made
+
+        held = {name: array for name, array in found.items() if name in self.stacks and array.size}
+        split = None if self.shards is None else self.shards.split
+        each = both if self.shards is None else self.shards.each(both, split, split)
+        return dataclasses.replace(self, stacks=each(self.stacks, held))
 
     def global_norm(self) -> jax.Array:
         """Return the Euclidean norm over all row gradients, each row's entries summed first.

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import re
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ from sparrow import runs
 from sparrow.config import ConfigError, train_pipeline
 from sparrow.planning.sizes import step_memory
 from sparrow.runs.step.program import Program
+from sparrow.runs.step.step import lowered_step
 from tests.runs.cases import case
 
 STEPS = 5
@@ -95,3 +97,15 @@ def test_the_plan_counts_the_activations_of_the_next_step():
 
     activations = 3 * 256 * 4 * 4  # features, examples, dim, bytes
     assert work("stale") >= work("exact") + activations
+
+
+def test_tables_are_updated_in_place():
+    """Though rows of the next step are looked up in them, too."""
+    config = case("train.pipeline=stale", "train.batch_size=32", "data.evaluate=null")
+    program, batches = Program.of(config), train_pipeline(config)
+    batches.prepare = program.preparer(use="train")
+    step = lowered_step(program, jax.eval_shape(program.init), (next(iter(batches)).feed,)).compile().as_text()
+    (stack,) = [stack for stack in program.embedder.stacks if stack.dim == 4]
+    shape = re.escape(f"f32[{stack.num_rows},4]")
+    assert re.search(shape, step)
+    assert not re.search(rf"= {shape}\S* copy\(", step)

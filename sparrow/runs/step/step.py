@@ -182,6 +182,14 @@ def _fetched(program: Program, embedding: EmbeddingState, feed: Feed) -> Any:
     return Found(dict(acts), None if embedder.shards is None else batch)
 
 
+def _by_stack(program: Program, fetched: Any) -> dict[str, jax.Array]:
+    """Return an array of `_fetched` for each stack."""
+    if not isinstance(fetched, Found):
+        return dict(fetched.vectors)
+    stacks = {table.name: stack.name for stack in program.embedder.stacks for table in stack.tables}
+    return {stacks[spec.table_spec.name]: fetched.acts[spec.name] for spec in program.embedder.features}
+
+
 def _ahead(
     program: Program, embedding: EmbeddingState, fetched: Sequence[Any], grads: RowGrads | None
 ) -> tuple[Found, ...]:
@@ -246,8 +254,9 @@ def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, tuple[
             metrics = update(metrics, outputs, feed.columns)
         gradients = functools.reduce(operator.add, grads)
         fetched, touched = [_fetched(program, assigned.embedding, feed) for feed in following], gradients.rows
-        if following:  # before the update, which then works in place
-            fetched, gradients = jax.lax.optimization_barrier((fetched, gradients))  # type: ignore[no-untyped-call]
+        for own in fetched:  # before the update, which then works in place
+            rows = gradients.rows.after(_by_stack(program, own))
+            gradients = dataclasses.replace(gradients, rows=rows)
         if stops:
             # A loss scale makes gradients overflow now and then, by design; the loss itself never does.
             scaled = optimizer.loss_scale is not None
