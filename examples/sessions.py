@@ -1,10 +1,12 @@
 """Generate sessions of users and items, and train a config of this folder on them.
 
 python examples/sessions.py dssm.yaml [FOLDER] [--rows 100000] [FIELD=VALUE ...]
+python examples/sessions.py sasrec.yaml [FOLDER] [--rows 100000] [FIELD=VALUE ...]
 python examples/sessions.py mmoe.yaml [FOLDER] [--rows 100000] [FIELD=VALUE ...]
 
 A user has a taste, an item a character: the better they go together, the likelier a click, and a purchase after it.
-``impressions.parquet`` holds the shown items, ``chosen.parquet`` only the clicked ones, for models that match.
+``impressions.parquet`` holds the shown items, ``chosen.parquet`` only the clicked ones, for models that match; ``time``
+counts the sessions.
 """
 
 import argparse
@@ -39,6 +41,7 @@ def generate(folder: Path, rows: int, seed: int) -> None:
     shown = pa.table(
         {
             "session": session,
+            "time": session,
             "user": user,
             "item": item,
             "category": category_of[item],
@@ -54,15 +57,16 @@ def generate(folder: Path, rows: int, seed: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("config", choices=("dssm.yaml", "mmoe.yaml"))
+    parser.add_argument("config", choices=("dssm.yaml", "mmoe.yaml", "sasrec.yaml"))
     parser.add_argument("folder", nargs="?", default="build/sessions", help="build/sessions unless given")
     parser.add_argument("--rows", type=int, default=100_000)
     options, overrides = parser.parse_known_args()
     folder = Path(options.folder)
     generate(folder / "train", options.rows, seed=0)
     generate(folder / "evaluate", options.rows // 8, seed=1)
-    file = "chosen.parquet" if options.config == "dssm.yaml" else "impressions.parquet"
-    paths = [f"data.{part}.path={folder / part / file}" for part in ("train", "evaluate")]
+    file = "impressions.parquet" if options.config == "mmoe.yaml" else "chosen.parquet"
+    parts = ("train",) if options.config == "sasrec.yaml" else ("train", "evaluate")
+    paths = [f"data.{part}.path={folder / part / file}" for part in parts]
     loaded = config.load(Path(__file__).with_name(options.config), [*paths, *overrides])
     results = runs.train(loaded, folder / "model").results
     print(", ".join(f"{name} {value:.4f}" for name, value in results.items()))

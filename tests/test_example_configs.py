@@ -28,9 +28,10 @@ def test_config_loads(path):
     [
         (["criteo.py", "{folder}", "--rows", "8000", "train.batch_size=1024"], "the best possible is"),
         (["sessions.py", "dssm.yaml", "{folder}", "--rows", "4000", "train.epochs=1"], "recall_at_10"),
+        (["sessions.py", "sasrec.yaml", "{folder}", "--rows", "8000", "train.epochs=1"], "catalog_recall_at_20"),
         (["sessions.py", "mmoe.yaml", "{folder}", "--rows", "4000", "train.epochs=1"], "buy/auc"),
     ],
-    ids=["deepfm", "dssm", "mmoe"],
+    ids=["deepfm", "dssm", "sasrec", "mmoe"],
 )
 def test_example_runs(arguments, result, tmp_path):
     script, *rest = [argument.format(folder=tmp_path) for argument in arguments]

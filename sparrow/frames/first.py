@@ -113,9 +113,10 @@ def _text(path: Path, made: Guess) -> str:
     ]
     for reading in made.readings:
         if reading.feature is None:
-            lines.append(f"    # {_flow(reading.column)} is {reading.words}")
+            lines.append(f"    # {_flow(reading.column)}: {reading.words}")
         else:
-            lines.append(f"    - {_flow(features[reading.feature.name])}    # {reading.words}")
+            lines.append(f"    - {_flow(features.pop(reading.feature.name))}    # {reading.words}")
+    lines += [f"    - {_flow(feature)}    # the events before, in their order" for feature in features.values()]
     comments = {("train", name): words for name, words in COMMENTS.items()}
     comments |= {("tasks", target.column): target.words for target in made.targets}
     for section, values in plain.items():

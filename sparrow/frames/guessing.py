@@ -255,7 +255,7 @@ def guess(
     readings = without_clashes(without_repeats(readings, held.seen, {*user, *item, *(features or ())}))
     if user:
         named = {*item} if is_next else {*user, *item, *(features or ())}
-        readings = _only(named, readings, {*user, time} if is_next else {time})
+        readings = _only(named, readings, {user[0]: "whose history it is", time: "the order of the events"})
     kept = [reading.feature for reading in readings if reading.feature is not None]
     if not kept:
         raise ConfigError(_no_features(readings))
@@ -430,13 +430,13 @@ def _seen(item: Any, users: Any) -> SequenceFeature:
     return SequenceFeature(SEEN, column=f"{item.column or item.name}_history", **options)
 
 
-def _only(named: set[str], readings: Sequence[Reading], other: set[str | None]) -> tuple[Reading, ...]:
-    """Return the readings with columns left out that are not ``named``; ``other``: those that are used otherwise."""
+def _only(named: set[str], readings: Sequence[Reading], other: Mapping[str | None, str]) -> tuple[Reading, ...]:
+    """Return the readings with columns left out that are not ``named``; ``other``: the other uses of columns."""
 
     def kept(reading: Reading) -> Reading:
         if reading.column in named:
             return reading
-        why = "orders the events" if reading.column in other else "left out: it is neither in user= nor in item="
+        why = other.get(reading.column, "left out: it is neither in user= nor in item=")
         return reading._replace(feature=None, words=why)
 
     return tuple(map(kept, readings))

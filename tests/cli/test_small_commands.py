@@ -97,8 +97,8 @@ def test_a_first_config_trains(tmp_path, capsys, suffix):
     assert next(feature for feature in loaded.data.features if feature.name == "tags").separator == "|"
     assert next(feature for feature in loaded.data.features if feature.name == "spent").log
     text = made.read_text()
-    assert "row is left out: it is different in every row" in text
-    assert "empty is left out: it holds no values" in text
+    assert "row: left out: it is different in every row" in text
+    assert "empty: left out: it holds no values" in text
     assert main(["init", str(data), str(made)]) == 2
     assert "is there already" in capsys.readouterr().err
     assert main(["train", str(made), "train.steps=1", "train.epochs=null", "--model-dir", str(tmp_path / "run")]) == 0

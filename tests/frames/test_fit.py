@@ -288,7 +288,7 @@ def test_every_door_guesses_the_same(tmp_path, suffix):
         pyarrow.csv.write_csv(table, path)
     text = first_config(path)
     assert "# ids 0 to 39\n" in text
-    assert "# one is left out: it holds one value" in text
+    assert "# one: left out: it holds one value" in text
     written = configs.loads(text)
     ours = {feature.name: feature for feature in written.data.features}
     assert (ours["item"].vocabulary, ours["genres"].vocabulary) == ("auto", ("Action", "Comedy", "Drama"))

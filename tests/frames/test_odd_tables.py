@@ -118,7 +118,7 @@ def test_a_text_file_of_other_separators(tmp_path):
     )
     text = first_config(path)
     assert configs.loads(text).data.train.separator == ";"
-    assert "# x is left out: numbers with a decimal comma; write them with a point" in text
+    assert "# x: left out: numbers with a decimal comma; write them with a point" in text
     assert sp.guess(path, "label").config.data.train.separator == ";"
 
 
