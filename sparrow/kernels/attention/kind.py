@@ -72,6 +72,22 @@ class Arrays(NamedTuple):
     times: jax.Array | None = None
 
 
+class Past(NamedTuple):
+    """Tokens before those of an attention, each sequence's from place 0 on: context and history, no candidates.
+
+    Attributes:
+      k: (sequences, places, heads, dim).
+      v: (sequences, places, heads, width).
+      lengths: (sequences,) int32, how many of the places count.
+      times: (sequences, places) float32; None: times are not read.
+    """
+
+    k: jax.Array
+    v: jax.Array
+    lengths: jax.Array
+    times: jax.Array | None = None
+
+
 class Gradients(NamedTuple):
     """The gradients of `Arrays`, where they have any."""
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from sparrow import fields
 from sparrow.kernels.attention import cuda, native, padded
-from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Score
+from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Past, Score
 from sparrow.kernels.attention.time_buckets import TimeBucket
 from sparrow.kernels.device_kind import platform
 from sparrow.kernels.warning import warn_once
@@ -56,6 +56,7 @@ def jagged_attention(
     times: jax.Array | None = None,
     time_bucket_fn: TimeBucket = "sqrt",
     time_unit: float = 1.0,
+    past: Past | None = None,
     backend: str = "auto",
 ) -> jax.Array:
     """Attention of the tokens of a sequence to one another, ``(tokens, heads, width)`` in the dtype of ``v``.
@@ -101,6 +102,8 @@ def jagged_attention(
       times: (tokens,) when each was; with ``time_bias``.
       time_bucket_fn: a distance d has bucket √(d / time_unit), or "log": log(max(d / time_unit, 1)), rounded down.
       time_unit: the unit of time.
+      past: keys and values of tokens before these, which see them as if all were computed together; ``contexts`` are
+        among them. Computed by "xla", whose memory is tokens times keys.
       backend: "auto", or one of "xla" (padded, the reference), "native" (CPU), "cuda" (NVIDIA GPU, 16-bit).
     """
     _check(q, k, v, offsets, times, time_bias)
@@ -113,6 +116,8 @@ def jagged_attention(
     integers = [None if x is None else x.astype(jnp.int32) for x in (offsets, contexts, candidates)]
     numbers = [None if x is None else x.astype(jnp.float32) for x in (position_bias, time_bias, times)]
     arrays = Arrays(q, k, v, *integers, *numbers)  # type: ignore[arg-type]
+    if past is not None:
+        return padded.continued(kind, arrays, past)
     return _attend(kind, _chosen(backend, kind, arrays), arrays)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from sparrow.kernels.attention.kind import Arrays, Gradients, Kind
+from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Past
 from sparrow.kernels.attention.time_buckets import time_buckets
 
 
@@ -16,28 +16,43 @@ def unavailable(kind: Kind, arrays: Arrays) -> str | None:
 
 def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, None]:
     """(tokens, heads, width), and nothing for `backward`."""
+    return continued(kind, arrays, None), None
+
+
+def continued(kind: Kind, arrays: Arrays, past: Past | None) -> jax.Array:
+    """(tokens, heads, width): the attention of tokens that follow those of ``past``, to both."""
     tokens, length = arrays.q.shape[0], kind.max_length
     segments, places = token_places(arrays.offsets, tokens)
     at = arrays.offsets[:-1, None] + jnp.arange(length)  # (sequences, length): the token of each place
     at = jnp.where(at < arrays.offsets[1:, None], at, tokens)
 
-    def padded(x: jax.Array) -> jax.Array:
-        return x.at[at].get(mode="fill", fill_value=0)
+    def padded(x: jax.Array | None) -> jax.Array | None:
+        return None if x is None else x.at[at].get(mode="fill", fill_value=0)
 
-    q, k, v = padded(arrays.q), padded(arrays.k), padded(arrays.v)
-    seen, distance = visible(kind, arrays)
+    q, k, v, times = padded(arrays.q), padded(arrays.k), padded(arrays.v), padded(arrays.times)
+    assert q is not None and k is not None and v is not None
+    lengths, keys = jnp.diff(arrays.offsets), jnp.arange(length)[None]
+    queries, key_times = keys, times
+    if past is not None:
+        before = past.lengths[:, None]
+        lengths, queries = lengths + past.lengths, keys + before
+        known = jnp.arange(past.k.shape[1])
+        keys = jnp.concatenate([jnp.where(known < before, known, EVERYTHING), queries], axis=1)
+        k, v = (jnp.concatenate([old.astype(new.dtype), new], axis=1) for old, new in ((past.k, k), (past.v, v)))
+        if times is not None and past.times is not None:
+            key_times = jnp.concatenate([past.times, times], axis=1)
+    seen, distance = visible(kind, arrays, lengths, queries[:, :, None], keys[:, None])
     scores = kind.alpha * jnp.einsum("sihd,sjhd->shij", q, k, preferred_element_type=jnp.float32)
     if arrays.position is not None:
         scores += arrays.position[jnp.clip(distance, 0, len(arrays.position) - 1)][:, None]
-    if arrays.time is not None and arrays.times is not None:
-        times = padded(arrays.times)
-        ages = times[:, :, None] - times[:, None]
+    if arrays.time is not None and times is not None and key_times is not None:
+        ages = times[:, :, None] - key_times[:, None]
         scores += arrays.time[time_buckets(ages, kind.time_bucket_fn, kind.time_unit, len(arrays.time))][:, None]
     weights = _weights(kind, scores, seen[:, None]) * kind.scale
     out = jnp.einsum("shij,sjhd->sihd", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
     result = out.at[segments, places].get(mode="fill", fill_value=jnp.nan)  # sequences that are too long
     there = jnp.arange(tokens) < arrays.offsets[-1]
-    return jnp.where(there[:, None, None], result, 0).astype(arrays.v.dtype), None
+    return jnp.where(there[:, None, None], result, 0).astype(arrays.v.dtype)
 
 
 def token_places(offsets: jax.Array, tokens: int) -> tuple[jax.Array, jax.Array]:
@@ -63,15 +78,15 @@ def backward(kind: Kind, arrays: Arrays, out: jax.Array, held: None, grads: jax.
     return Gradients(*pullback(jnp.where(there[:, None, None], grads, 0)))
 
 
-def visible(kind: Kind, arrays: Arrays) -> tuple[jax.Array, jax.Array]:
-    """(sequences, length, length): whether query i sees key j, and their distance in place."""
-    lengths = jnp.diff(arrays.offsets)
+def visible(
+    kind: Kind, arrays: Arrays, lengths: jax.Array, i: jax.Array, j: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(sequences, queries, keys): whether the query at place i sees the key at place j, and their distance."""
     nothing = jnp.zeros_like(lengths)
     context = (nothing if arrays.contexts is None else arrays.contexts)[:, None, None]
     candidates = (nothing if arrays.candidates is None else arrays.candidates)[:, None, None]
     length = lengths[:, None, None]
     end = length - candidates
-    i, j = jnp.arange(kind.max_length)[:, None], jnp.arange(kind.max_length)
     there = (i < length) & (j < length)
     if kind.is_semi_local:
         distance = jnp.minimum(i, end) - jnp.minimum(j, end)
