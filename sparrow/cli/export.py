@@ -30,6 +30,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--id-column", help="the column of the ids in the files of --index")
     parser.add_argument("--attributes", default="", metavar="A,B", help="columns of the items to filter by")
     parser.add_argument("--approximate", choices=KINDS, help="an approximate search of the items besides, by FAISS")
+    parser.add_argument(
+        "--states", action="store_true", help="also write functions that keep a user's history as a state"
+    )
     parser.add_argument("--tables", choices=("float16", "int8", "int4"), help="smaller tables; default: as trained")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing export")
     add_group(parser)
@@ -51,6 +54,7 @@ def run(options: argparse.Namespace) -> None:
         return
     index = None if options.index is None else _index(run, options)
     chosen = {"ema": options.ema, "overwrite": options.overwrite, "index": index, "tables": options.tables}
+    chosen["states"] = options.states
     made = exports.export(program, state, options.output, **chosen)
     size, platforms = sum(file.bytes for file in made.files.values()), ", ".join(made.platforms)
     average = ", the average of its parameters" * made.ema

@@ -16,6 +16,7 @@ from sparrow.exports import signature
 from sparrow.exports.contents import Parameters, described_features, exported_ids, live_ids, streamed_tables, used_rows
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
+from sparrow.exports.states import state_functions
 from sparrow.exports.smaller import TABLE_DTYPES, TableDtype, smaller, table_dtype
 from sparrow.files import AnyPath, at
 from sparrow.models import registry as models
@@ -29,6 +30,7 @@ from sparrow.serving.description import (
     PARAMETERS,
     PREDICT,
     PROGRAM,
+    STATE,
     TABLES,
     Description,
     FunctionEntry,
@@ -50,6 +52,7 @@ def export(
     index: Index | None = None,
     tables: TableDtype | None = None,
     all_rows: bool = False,
+    states: bool = False,
 ) -> Description:
     """Write a trained model as StableHLO, safetensors and a description; `sparrow.serving.load` opens it.
 
@@ -65,6 +68,8 @@ def export(
       index: items to recommend, from `sparrow.runs.Run.item_index`.
       tables: the dtype of the tables in the export: "float16", "int8" or "int4"; None: the dtype of training.
       all_rows: whether dynamic tables are written with rows that have no id yet, for deltas to come.
+      states: whether to write functions that keep a user's history as a state, for `ExportedModel.histories`. A model
+        whose states depend on more than the history is refused by name.
     """
     if tables is not None:
         fields.choice("export: tables", tables, TABLE_DTYPES)
@@ -81,7 +86,10 @@ def export(
             },
         )
         functions = _functions(program, parameters)
+        of_states = state_functions(program, parameters, arguments) if states else {}
         made = {name: exported(function, arguments) for name, function in functions.items()}
+        made |= {name: exported(each.function, each.arguments) for name, each in of_states.items()}
+        lengths = {name: each.lengths for name, each in of_states.items()}
         features = described_features(program.assembly.features, partial)
         if index is not None:
             write_index(index, partial / INDEX)
@@ -109,7 +117,7 @@ def export(
             batch_size=prediction_batch_size(program.config),
             independent_rows=rows_are_independent(functions[PREDICT], arguments, parameters.arrays),
             tasks={name: {"label": task.label, "output": name} for name, task in program.config.tasks.items()},
-            functions={name: _entry(program, name, function) for name, function in made.items()},
+            functions={name: _entry(program, name, function, lengths.get(name, {})) for name, function in made.items()},
             features=features,
             tables={
                 name: TableEntry(
@@ -174,7 +182,7 @@ def in_order(assembly: Assembly, given: Arrays) -> dict[str, Any]:
     return {name: Sequence.of_flat(array, dims[name]) if name in dims else array for name, array in given.items()}
 
 
-def _entry(program: Program, name: str, made: Exported) -> FunctionEntry:
+def _entry(program: Program, name: str, made: Exported, lengths: dict[str, int]) -> FunctionEntry:
     arguments = made.arguments
     read = {*(program.assembly.ids_of[lookup] for lookup in arguments.acts), *arguments.numbers}
     return FunctionEntry(
@@ -183,7 +191,9 @@ def _entry(program: Program, name: str, made: Exported) -> FunctionEntry:
         outputs=signature.outputs(program.config.tasks, made),
         parameters=list(arguments.parameters),
         lookups=list(arguments.acts),
-        numbers=list(arguments.numbers),
+        numbers=[number for number in arguments.numbers if number != STATE],
+        lengths={feature: length for feature, length in lengths.items() if feature in read},
+        state=arguments.numbers.get(STATE, 0),
     )
 
 

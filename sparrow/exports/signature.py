@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from sparrow.config import Task
 from sparrow.data import CANDIDATES, Feature, Holds
 from sparrow.exports.functions import Exported
-from sparrow.serving.description import Input, Output
+from sparrow.serving.description import LEFT, STATE, Input, Output
 from sparrow.tasks import meaning
+
+STATE_OUTPUTS: Final = {STATE: "state of the history", LEFT: "number of further events that fit"}
 
 
 def inputs(features: Sequence[Feature], kinds: Mapping[str, str]) -> dict[str, Input]:
@@ -46,7 +49,9 @@ def outputs(tasks: Mapping[str, Task], made: Exported) -> dict[str, Output]:
         task = name if name in tasks else None
         tower = name.removesuffix("_vector")
         words = f"vector of the {tower} tower" if task is None else meaning(tasks[task])
-        if name == CANDIDATES:
+        if name in STATE_OUTPUTS:
+            words = STATE_OUTPUTS[name]
+        elif name == CANDIDATES:
             words = "number of candidates"
         elif CANDIDATES in made.outputs:
             words += " of each candidate"

@@ -41,9 +41,11 @@ class Candidates:
         return self.group.sequences.dim if isinstance(self.group, SequenceGroup) else self.group.dim
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> Sequence:
-        """``(batch, candidates, dim)``."""
+        """``(batch, candidates, dim)``. Of single features, too, an example may hold several: a `Sequence` of each."""
         if isinstance(self.group, SequenceGroup):
             return self.group.sequence(acts, numbers)
+        if isinstance({**numbers, **acts}[self.group.names[0]], Sequence):
+            return SequenceGroup(self.group.name, self.group, Group(self.group.name, (), ())).sequence(acts, numbers)
         x = self.group.concat(acts, numbers)
         return Sequence(x[:, None], jnp.ones(x.shape[0], jnp.int32))
 
@@ -52,7 +54,7 @@ class Candidates:
 
         Outputs are 0 behind the last candidate of an example.
         """
-        if not self.are_several:
+        if not self.are_several and found.values.shape[1] == 1:
             return made
         shape, mask = found.values.shape[:2], found.mask
         by_example = {task: values.reshape(*shape, *values.shape[1:]) for task, values in made.items()}

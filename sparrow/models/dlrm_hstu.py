@@ -104,6 +104,7 @@ class DlrmHSTU(nnx.Module):
     """
 
     candidate_group: ClassVar[str] = "candidate"
+    why_no_append: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -152,6 +153,13 @@ class DlrmHSTU(nnx.Module):
         self.norm = LayerNorm(dim, rngs=rngs) if postprocessor == "layernorm" else nnx.data(None)
         self.mlp = nnx.data(None) if mlp is None else mlp.build(dim, rngs=rngs)
         self.towers = TaskLogits(task_towers, dict.fromkeys(self.tasks, mlp.dim if mlp else dim), rngs=rngs)
+
+    @property
+    def why_no_states(self) -> str | None:
+        """Why states of a history cannot be kept for later candidates; None: they can."""
+        if self.contextual is not None and self.stamps is not None:
+            return "the group 'contextual' has the time of the first candidate where a history is empty"
+        return None
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """Logits by task: ``(batch,)``, or ``(batch, candidates)`` and their number; a last axis of classes."""

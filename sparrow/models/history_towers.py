@@ -39,6 +39,16 @@ class HistoryTowers(TwoTowers):
         """Return states as the last layer takes them."""
         return x
 
+    @property
+    def why_no_states(self) -> str | None:
+        """Why states of a history cannot be kept; None: they can."""
+        return None
+
+    @property
+    def why_no_append(self) -> str | None:
+        """Why further elements cannot be appended to a state; None: they can."""
+        return None
+
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
         x, layout, _ = self.states(acts, numbers)

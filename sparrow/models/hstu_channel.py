@@ -137,6 +137,11 @@ class ChannelLayers(nnx.Module):
         self.layers = channel.stu.build(rngs=rngs)
         self.post = Postprocessor(channel, rngs=rngs)
 
+    @property
+    def why_no_append(self) -> str | None:
+        """Why further elements cannot be appended to a state; None: they can."""
+        return "the group 'contextual' attends to all of the history" if self.context.group is not None else None
+
     def _optional(self, model: str, inputs: Inputs, part: str, is_read: bool) -> SequenceGroup | None:
         """Return a group of one number per element; None: it is not read."""
         name = f"{self.channel.name}_{part}"

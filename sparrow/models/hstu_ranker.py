@@ -81,6 +81,16 @@ class HSTURanker(nnx.Module):
         self.mlp = nnx.data(None) if mlp is None else mlp.build(dim, rngs=rngs)
         self.towers = TaskLogits(task_towers, dict.fromkeys(self.tasks, mlp.dim if mlp else dim), rngs=rngs)
 
+    @property
+    def why_no_states(self) -> str | None:
+        """Why states of a history cannot be kept for later candidates; None: they can."""
+        return next(filter(None, (each.channel.stu.why_no_states for each in self.channels)), None)
+
+    @property
+    def why_no_append(self) -> str | None:
+        """Why further elements cannot be appended to a state; None: they can."""
+        return next(filter(None, (each.why_no_append for each in self.channels)), None)
+
     def _stamps_of(self, inputs: Inputs, channels: tuple[HSTUChannel, ...]) -> Candidates | None:
         """Return the times of the candidates; None: no channel reads them."""
         if all(channel.stu.num_time_buckets is None and not channel.time_periods for channel in channels):

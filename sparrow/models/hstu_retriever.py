@@ -73,6 +73,16 @@ class HSTURetriever(HistoryTowers):
         self.user_output, self.item_output = outputs("HSTURetriever", dims, output_dim, similarity, rngs=rngs)
         self.negatives, self.every_position, self.deterministic = negatives, every_position, False
 
+    @property
+    def why_no_states(self) -> str | None:
+        """Why states of a history cannot be kept; None: they can."""
+        return self.channel.channel.stu.why_no_states or self.why_no_append
+
+    @property
+    def why_no_append(self) -> str | None:
+        """Why further elements cannot be appended to a state; None: they can."""
+        return self.channel.why_no_append
+
     @staticmethod
     def _check_positions(inputs: Inputs, channel: HSTUChannel) -> None:
         """Raise ValueError for options by which an element would depend on those after it."""

@@ -333,16 +333,18 @@ class Run:
         overwrite: bool = False,
         index: Index | bool = False,
         tables: str | None = None,
+        states: bool = False,
     ) -> Any:
         """Write the model as files that predict without its code; `sparrow.serving.load` opens them.
 
         ``index``: items to recommend, from `item_index`; True: those of the config, or of the data to train on.
         ``tables``: the dtype of the tables in the export, "float16", "int8" or "int4"; None: as trained.
+        ``states``: whether to write functions that keep a user's history as a state.
         """
         from sparrow import exports
 
         items = None if index is False else self._items if index is True else index
-        options: Any = {"ema": ema, "overwrite": overwrite, "index": items, "tables": tables}
+        options: Any = {"ema": ema, "overwrite": overwrite, "index": items, "tables": tables, "states": states}
         return exports.export(self.program, self.state, folder, **options)
 
     def report(self, output: str | AnyPath | None = None) -> AnyPath:

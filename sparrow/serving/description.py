@@ -25,7 +25,19 @@ PROGRAM: Final = ".stablehlo"
 PREDICT: Final = "predict"
 """The function that every export has."""
 
-FORMAT_VERSION: Final = 3
+HISTORY: Final = "history"
+"""The function of an export with states that gives the state of a user's history."""
+APPEND: Final = "append"
+"""The one that continues a state by further events."""
+SCORE: Final = "score"
+"""The one that scores candidates after a state."""
+STATES: Final = (HISTORY, APPEND, SCORE)
+STATE: Final = "state/history"
+"""The name of a state among the inputs and outputs of these functions."""
+LEFT: Final = "state/left"
+"""The output with the number of further events that fit into a state."""
+
+FORMAT_VERSION: Final = 4
 """The format version of an export. It changes when an older loader could not read, or would misread, its files."""
 
 
@@ -105,6 +117,9 @@ class FunctionEntry:
       lookups: the activations that it takes, (batch, dim) float32. A feature in order has its rows one after the
         other, then their number: (batch, max_length * dim + 1).
       numbers: the dense features that it takes, (batch, dim) float32, or in order as above.
+      lengths: by feature, the elements of one in order, where it is not the feature's own max_length: new events of a
+        history, candidates of a state.
+      state: the width of the state that it takes besides, (batch, state) float32; 0: it takes none.
     """
 
     file: str
@@ -113,6 +128,8 @@ class FunctionEntry:
     parameters: list[str]
     lookups: list[str]
     numbers: list[str]
+    lengths: dict[str, int]
+    state: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +149,7 @@ class Description:
       features: the features as `sparrow.data` writes them; files of words are relative to the export.
       tables: the tables by name, all in ``tables.safetensors``.
       lookups: the lookups by the name of the activation.
-      functions: "predict", and one for each tower where there are two.
+      functions: "predict", one for each tower where there are two, and those of `STATES` where they were asked for.
       same_lengths: by group, the features whose sequences must have one length.
       files: the files by path in the export.
     """

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sparrow.data import Batch, Feature, check_same_lengths
 from sparrow.embedding import FeatureSpec, size_class, to_bags
-from sparrow.serving.description import Description, FunctionEntry
+from sparrow.serving.description import STATE, Description, FunctionEntry
 from sparrow.serving.ids import KnownIds
 from sparrow.serving.kept_programs import KeptPrograms
 from sparrow.serving.lookup import Table, flat, ordered, ordered_bags, pooled, width_of
@@ -61,7 +61,9 @@ class Function:
         self._ids_of = {lookup: description.lookups[lookup].feature for lookup in self.entry.lookups}
         read = {*self._ids_of.values(), *self.entry.numbers}
         self.features = tuple(feature for feature in features if feature.name in read)
-        self._lengths = {feature.name: feature.sequence_length for feature in self.features}
+        own = self.entry.lengths
+        self._lengths = {f.name: own.get(f.name, f.sequence_length) for f in self.features}
+        self._grouped = {f.name for f in self.features if f.name in own and f.sequence_length is None}
         self._bags = {feature.name: feature.element_pooling for feature in self.features}
         alike = {group: [n for n in names if n in read] for group, names in description.same_lengths.items()}
         self._alike = [(group, names) for group, names in alike.items() if len(names) > 1]
@@ -78,7 +80,8 @@ class Function:
                 lookup: width_of(self._lengths[self._ids_of[lookup]], spec.table_spec.embedding_dim)
                 for lookup, spec in self._specs.items()
             },
-            {name: width_of(self._lengths[name], dims[name]) for name in self.entry.numbers},
+            {name: width_of(self._lengths[name], dims[name]) for name in self.entry.numbers}
+            | ({STATE: self.entry.state} if self.entry.state else {}),
         )
         self._plain = PlainLookups(
             {
@@ -108,18 +111,33 @@ class Function:
         """Return a batch from an Arrow table, a record batch, or columns by name; a `Batch` is returned unchanged."""
         return self._reading.batch(rows)
 
-    def prepare(self, batch: Batch) -> Prepared:
-        """Look a batch up, on the host."""
+    def prepare(self, batch: Batch, states: Array | None = None, offsets: Array | None = None) -> Prepared:
+        """Look a batch up, on the host.
+
+        Args:
+          batch: the rows.
+          states: (examples, width), for a function that takes states.
+          offsets: (examples + 1,), for one that takes candidates of one row each: those of each state in ``batch``.
+        """
         check_same_lengths(self._alike, batch)
-        size = len(batch)
+        size = len(batch) if states is None else len(states)
         inputs = self._places.empty(self.size_for(size))
         made = self._plain.fill(batch.ids, inputs)
         for lookup, place in self._places.acts.items():
             if lookup not in made:
-                inputs[:size, place.start : place.stop] = self._activation(lookup, batch)
+                found = self._activation(lookup, batch)
+                inputs[:size, place.start : place.stop] = self._by_state(self._ids_of[lookup], found, offsets)
         for name, place in self._places.numbers.items():
-            inputs[:size, place.start : place.stop] = self._number(name, batch)
+            found = states if name == STATE else self._by_state(name, self._number(name, batch), offsets)
+            inputs[:size, place.start : place.stop] = found
         return Prepared(inputs, size)
+
+    def _by_state(self, feature: str, found: Array, offsets: Array | None) -> Array:
+        """Return the rows of candidates as sequences, one for each state."""
+        length = self._lengths[feature]
+        if feature not in self._grouped or offsets is None or length is None:
+            return found
+        return flat(found, offsets, length)
 
     def size_for(self, rows: int) -> int:
         """Return the number of rows that the function is compiled for, to compute ``rows`` rows.
@@ -144,13 +162,13 @@ class Function:
 
     def _activation(self, lookup: str, batch: Batch) -> Array:
         spec, table, feature = self._specs[lookup], self._tables[lookup], self._ids_of[lookup]
-        ids, length = self._rows(lookup, batch), self._lengths[feature]
+        ids, length = self._rows(lookup, batch), None if feature in self._grouped else self._lengths[feature]
         if length is not None and (bags := self._bags[feature]) is not None:
             return ordered_bags(table, spec, ids, _part(batch.sequences, bags[1]), bags[0], length)
         return pooled(table, to_bags(spec, ids)) if length is None else ordered(table, spec, ids, length)
 
     def _number(self, name: str, batch: Batch) -> Array:
-        length = self._lengths[name]
+        length = None if name in self._grouped else self._lengths[name]
         if length is None:
             array: Array = _part(batch.numbers, name)
             return array

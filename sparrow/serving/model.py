@@ -9,6 +9,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparrow.data import DataError, Feature, Tables
 from sparrow.files import AnyPath, at
@@ -16,8 +19,9 @@ from sparrow.registry import nearest
 from sparrow.retrieval import ABOUT, CANDIDATES, Index, Rank, RowIndex, RowModel, Where, read_index
 from sparrow.serving.columns import cut_to_candidates
 from sparrow.serving.deltas import Delta, Version, checksum
-from sparrow.serving.description import INDEX, NAME, PREDICT, TABLES
+from sparrow.serving.description import INDEX, NAME, PREDICT, STATES, TABLES
 from sparrow.serving.function import Array, Arrays, Function
+from sparrow.serving.histories import Histories
 from sparrow.serving.ids import known_ids
 from sparrow.serving.opened import Opened, opened
 from sparrow.serving.parts import lookups, parameters_of, program_of, read_feature, tables_of
@@ -64,6 +68,8 @@ class ExportedModel:
             )
             for name in about.functions
         }
+        named = [self._functions.get(name) for name in STATES]
+        self._histories = None if named[0] is None else Histories(named[0], *named[1:], lambda: self.batch_size)
         self.index = self._opened_index(held, approximate) if f"{INDEX}/{ABOUT}" in about.files else None
 
     def _opened_index(self, held: Opened, approximate: bool) -> Index:
@@ -121,18 +127,42 @@ class ExportedModel:
     @property
     def towers(self) -> tuple[str, ...]:
         """The towers that `vectors` takes: "user" and "item" for a model of two towers, else none."""
-        return tuple(name for name in self.description.functions if name != PREDICT)
+        return tuple(name for name in self.description.functions if name not in (PREDICT, *STATES))
 
-    def predict(self, rows: Any, batch_size: int | None = None) -> Arrays:
+    @property
+    def has_states(self) -> bool:
+        """Whether `histories` can be used."""
+        return self._histories is not None
+
+    @property
+    def histories(self) -> Histories:
+        """The functions that keep users' histories as states."""
+        if self._histories is None:
+            raise ValueError("the export keeps no states; write it with sparrow export --states")
+        return self._histories
+
+    def predict(self, rows: Any, batch_size: int | None = None, *, user: str | None = None) -> Arrays:
         """Return the predictions of each task: (rows,), or (rows, classes); of several candidates, an array per row.
 
         Args:
           rows: a frame of pandas or Polars, an Arrow table, columns by name, or a `sparrow.data.Batch`; any number of
             rows, or none.
           batch_size: rows to compute at a time; by default, as in evaluation.
+          user: a column whose equal values have equal histories: each history is computed once. The export must have
+            been written with states.
         """
+        if user is not None:
+            return self._predicted_by_user(Tables(rows).table, user)
         function = self.function(PREDICT)
         return self.predictions(function(rows, self._batch_size(batch_size)))
+
+    def _predicted_by_user(self, table: Any, user: str) -> Arrays:
+        histories = self.histories
+        if user not in table.column_names:
+            raise ValueError(f"user '{user}' is no column of the rows: {nearest(user, table.column_names)}")
+        keys = pc.dictionary_encode(table[user], null_encoding="encode").combine_chunks().indices.to_numpy()
+        _, first, users = np.unique(keys, return_index=True, return_inverse=True)
+        return histories.score(histories.states(table.take(pa.array(first))), table, users)
 
     def predictions(self, made: Arrays) -> Arrays:
         """Return the predictions of each task from the outputs of the function "predict"."""

@@ -13,7 +13,7 @@ from sparrow.data.features import registry
 from sparrow.embedding import FeatureSpec, TableSpec
 from sparrow.kernels.quantized import BITS, QuantizedTable, record_bytes
 from sparrow.rules import SGD
-from sparrow.serving.description import NAME, PARAMETERS, TABLES, Description
+from sparrow.serving.description import NAME, PARAMETERS, STATE, TABLES, Description
 from sparrow.serving.lookup import Table, width_of
 from sparrow.serving.opened import Opened
 from sparrow.serving.program import deserialized
@@ -114,8 +114,8 @@ def program_of(
     about, entry = held.description, held.description.functions[name]
     known = {feature.name: feature for feature in features}
 
-    def width(feature: str, dim: int) -> int:
-        return width_of(known[feature].sequence_length, dim)  # each reads a feature of the export
+    def width(feature: str, dim: int) -> int:  # each reads a feature of the export
+        return width_of(entry.lengths.get(feature, known[feature].sequence_length), dim)
 
     try:
         arguments = (
@@ -124,7 +124,8 @@ def program_of(
                 key: ((None, width(about.lookups[key].feature, about.tables[about.lookups[key].table].dim)), "float32")
                 for key in entry.lookups
             },
-            {key: ((None, width(key, known[key].width)), "float32") for key in entry.numbers},
+            {key: ((None, width(key, known[key].width)), "float32") for key in entry.numbers}
+            | ({STATE: ((None, entry.state), "float32")} if entry.state else {}),
         )
     except KeyError as error:
         why = f"the function '{name}' takes {error}, which the export lacks; export again"

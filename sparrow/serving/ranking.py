@@ -56,9 +56,14 @@ class Ranker:
         queries, places = np.nonzero(found.rows >= 0)
         rows = pa.array(found.rows[queries, places])
         items = {name: column.take(rows) for name, column in self._catalog.items()}
-        pairs = paired(users, queries, self.columns, items)
         scores = np.full(found.rows.shape, -np.inf, np.float32)
-        scores[queries, places] = self._model.predict(pairs)[self._task]
+        if self._model.has_states:  # one pass over each history, whatever the number of items
+            histories = self._model.histories
+            pairs = paired(users, queries, [name for name in self.columns if name in histories.scoring.columns], items)
+            made = histories.score(histories.states(users), pairs, queries)
+        else:
+            made = self._model.predict(paired(users, queries, self.columns, items))
+        scores[queries, places] = made[self._task]
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         rows_of, scores = np.take_along_axis(found.rows, order, 1), np.take_along_axis(scores, order, 1)
         return found._replace(rows=rows_of, scores=scores)

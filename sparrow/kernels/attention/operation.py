@@ -114,7 +114,7 @@ def jagged_attention(
     reach = EVERYTHING if max_distance is None else max_distance
     kind = Kind(score, alpha, scale, max_length, reach, sla_k1, sla_k2, time_bucket_fn, time_unit)
     integers = [None if x is None else x.astype(jnp.int32) for x in (offsets, contexts, candidates)]
-    numbers = [None if x is None else x.astype(jnp.float32) for x in (position_bias, time_bias, times)]
+    numbers = [None if x is None else jnp.asarray(x, jnp.float32) for x in (position_bias, time_bias, times)]
     arrays = Arrays(q, k, v, *integers, *numbers)  # type: ignore[arg-type]
     if past is not None:
         return padded.continued(kind, arrays, past)

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from sparrow.embedding import Rows, Sequence, Shards
-from sparrow.kernels import jagged_attention, token_places
+from sparrow.kernels import Past, jagged_attention, token_places
 from sparrow.models.sequences.gathers import Order, small_lookup, spread, summed
+from sparrow.models.sequences.states import Pass, next_pass
 
 ALIGNED: Final = 128
 """Tokens are padded to a multiple of it where there are many: else XLA copies every factor of a product to pad it."""
@@ -79,6 +80,8 @@ class Layout:
       most: no example has more tokens.
       most_candidates: no example has more candidates.
       shards: the devices that all is split over; None: one device.
+      recording: the pass whose keys and values are kept, see `sparrow.models.sequences.states`; None: none are.
+      known_context: the tokens of context among those that the pass knows from before.
     """
 
     context: int
@@ -88,6 +91,14 @@ class Layout:
     most: int
     most_candidates: int
     shards: Shards | None
+    recording: Pass | None = None
+    known_context: int = 0
+
+    @property
+    def before(self) -> jax.Array | int:
+        """(batch,) or 0: the tokens of each example that are known from before, and are not among these."""
+        past = None if self.recording is None else self.recording.past
+        return 0 if past is None else past.lengths
 
     def each(self, f: Any) -> Any:
         """``f`` on every device with its own parts of the arguments."""
@@ -101,11 +112,22 @@ class Layout:
     def join(cls, tokens: Tokens) -> tuple[jax.Array, Layout]:
         """Return all tokens, (tokens, dim), and where they are."""
         context, history, candidates = tokens[:3]
+        recording, known_context = next_pass(), 0
+        if recording is not None and recording.past is not None:
+            context, known_context = context[:, :0], context.shape[1]
         most = context.shape[1] + tokens.most + tokens.most_candidates
         shards = history.shards or candidates.shards
         features = context.shape[1]
         made = Layout(
-            features, history.lengths, candidates.lengths, history.starts, most, tokens.most_candidates, shards
+            features,
+            history.lengths,
+            candidates.lengths,
+            history.starts,
+            most,
+            tokens.most_candidates,
+            shards,
+            recording,
+            known_context,
         )
 
         def own(context: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -141,6 +163,8 @@ class Layout:
 
         def own(x: jax.Array, offsets: jax.Array, *values: jax.Array) -> tuple[jax.Array, ...]:
             segments, places = token_places(offsets, x.shape[0])
+            if isinstance(self.before, jax.Array):
+                places = places + self.before.at[segments].get(mode="clip")
             return (places, *(value.at[segments].get(mode="clip") for value in values))
 
         found: tuple[jax.Array, ...] = self.each(own)(x, self.offsets, *values)
@@ -249,10 +273,12 @@ class Layout:
         With ``in_any_order`` every token of an example sees every other.
         """
         each: dict[str, jax.Array] = {} if times is None else {"times": times}
+        if self.recording is not None:
+            options = {**options, "past": self._recorded(self.recording, k, v, times)}
         if in_any_order:
             each["contexts"] = self.context + self.history
-        elif self.context:
-            each["contexts"] = jnp.full(self.history.shape, self.context, jnp.int32)
+        elif self.context or self.known_context:
+            each["contexts"] = jnp.full(self.history.shape, self.context or self.known_context, jnp.int32)
         if self.most_candidates:
             each["candidates"] = self.candidates
 
@@ -267,9 +293,21 @@ class Layout:
         made: jax.Array = self.shards.each(own, (split, split, everywhere), split)(*arguments)
         return made
 
+    def _recorded(self, recording: Pass, k: jax.Array, v: jax.Array, times: jax.Array | None) -> Past | None:
+        """Record keys and values of context and history, and return those from before, None where there are none."""
+        there, most = self.context + self.history, self.most - self.most_candidates
+        parts = [k, v] if times is None else [times, k, v]
+        past = None
+        if recording.past is not None:
+            stamps = None if times is None else recording.taken(())
+            past = Past(recording.taken(k.shape[1:]), recording.taken(v.shape[1:]), recording.past.lengths, stamps)
+        for x in parts:
+            recording.add(x, self.offsets, there, most)
+        return past
+
     def with_context_as_history(self) -> Layout:
         """Return the same tokens, where those of context are the first elements of the history."""
-        return dataclasses.replace(self, context=0, history=self.history + self.context)
+        return dataclasses.replace(self, context=0, known_context=0, history=self.history + self.context)
 
     def of_candidates(self, x: jax.Array) -> jax.Array:
         """(batch, most_candidates, dim): the tokens of the candidates; zeros where there is none."""

@@ -96,6 +96,15 @@ class STU:
                 f"{self.truncation_split_layer}"
             )
 
+    @property
+    def why_no_states(self) -> str | None:
+        """Why states of a history cannot be kept for later candidates; None: they can."""
+        if self.num_time_buckets is not None:
+            return "positions and times count back from the request with STU.num_time_buckets"
+        if self.truncation_split_layer is not None:
+            return "STU.truncation_split_layer cuts other elements off as the history grows"
+        return None
+
     def build(self, *, rngs: nnx.Rngs) -> STULayers:
         """Return the layers."""
         return STULayers(self, rngs=rngs)
@@ -175,7 +184,7 @@ class STULayers(nnx.Module):
         """Return the sum of the vectors of position and time, ``(tokens, dim)``."""
         context = layout.context
         request = tokens.request_time
-        place, history, now = layout.of_tokens(x, layout.history, request)
+        place, history, now = layout.of_tokens(x, layout.history + layout.before, request)
         end = context + history
         if self.time is None:
             places = jnp.minimum(place, end)
