@@ -16,8 +16,8 @@ from sparrow.exports import signature
 from sparrow.exports.contents import Parameters, described_features, exported_ids, live_ids, streamed_tables, used_rows
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
-from sparrow.exports.states import state_functions
 from sparrow.exports.smaller import TABLE_DTYPES, TableDtype, smaller, table_dtype
+from sparrow.exports.states import state_functions
 from sparrow.files import AnyPath, at
 from sparrow.models import registry as models
 from sparrow.retrieval import Index, write_index

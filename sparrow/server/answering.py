@@ -16,9 +16,10 @@ from sparrow.retrieval import ROW, Found
 from sparrow.server import arrow_bodies, json_bodies
 from sparrow.server.known_users import KnownUsers
 from sparrow.server.limits import Refused
-from sparrow.server.requests import Form, ReadRequest, refusal
-from sparrow.serving import Version
-from sparrow.serving.description import PREDICT
+from sparrow.server.requests import Form, ReadRequest, Scored, refusal, version_of
+from sparrow.serving import ExportedModel, Version
+from sparrow.serving.description import HISTORY, PREDICT
+from sparrow.serving.histories import states_of
 
 STEP: Final = "sparrow.step"
 """The fact of an Arrow answer: the step of the model that computed it."""
@@ -47,9 +48,9 @@ class Answerer:
         answers: list[Answer | Exception] = [Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "not computed")] * len(parts)
         groups: dict[Any, list[int]] = {}
         for place, part in enumerate(parts):
-            if part.queries is not None:
+            if part.queries is not None or part.scored is not None or part.keys is not None:
                 began = time.monotonic()
-                answers[place] = self._answer(part, {"": part.queries})
+                answers[place] = self._alone(part)
                 self._count_batch(part.model.description.model, 1, part.rows, time.monotonic() - began)
                 continue
             joinable = part.model.description.independent_rows and part.rows < self._batch_rows
@@ -72,16 +73,58 @@ class Answerer:
                 return [refusal(error)]
             return [answer for part in parts for answer in self._compute([part])]  # one of them is at fault
         answers: list[Answer | Exception] = []
-        start = 0
+        states, start = None, 0
+        if function == HISTORY:
+            states = states_of(made)
+            assert states.vectors is not None  # of a user tower
+            made = {"user": states.vectors}
         for part in parts:
             own = {name: array[start : start + part.rows] for name, array in made.items()}
             if part.wish is not None and part.wish.keys is not None:
                 columns = {name: _listed(part.users[name]) for name in _ranked_columns(part)}
-                self._known.add((id(model), model.version), part.wish.keys, next(iter(own.values())), columns)
+                kept = None if states is None else states.rows(slice(start, start + part.rows))
+                self._known.add(version_of(model), part.wish.keys, next(iter(own.values())), columns, kept)
             answers.append(self._answer(part, own))
             start += part.rows
         self._count_batch(model.description.model, len(parts), start, time.monotonic() - began)
         return answers
+
+    def _alone(self, part: ReadRequest) -> Answer | Exception:
+        """Return the answer to a request whose users are known, or have keys."""
+        try:
+            if part.scored is not None:
+                return self._answer(part, self._scored(part.model, part.scored, part.batch))
+            if part.keys is not None:
+                body = {"step": part.model.version.step, "known": self._appended(part.model, part.keys, part.batch)}
+                return Answer(json_bodies.to_json(body), "json", part.rows, part.model.version)
+        except Exception as error:
+            return refusal(error)
+        return self._answer(part, {"": part.queries})
+
+    def _scored(self, model: ExportedModel, scored: Scored, batch: Batch) -> dict[str, Any]:
+        states = scored.states
+        if states is None:
+            states = model.histories.states(scored.histories)
+            self._known.add(version_of(model), scored.keys, states.vectors, states=states)
+        return model.histories.score(states, batch, scored.users)
+
+    def _appended(self, model: ExportedModel, keys: list[Any], batch: Batch) -> list[bool]:
+        """Append events to the states of users, and return which are known now; those without space are forgotten."""
+        found = [self._known.find(version_of(model), [key]) for key in keys]
+        counts = model.histories.counts(batch)
+        fit = [
+            known is not None and known.states is not None and counts[row] <= known.states.left[0]
+            for row, known in enumerate(found)
+        ]
+        self._known.forget([key for key, is_known in zip(keys, fit, strict=True) if not is_known])
+        for row in np.flatnonzero(fit):
+            known = found[row]
+            assert known is not None
+            assert known.states is not None
+            states = model.histories.append(known.states, batch.take(np.array([row])))
+            columns = {name: list(values) for name, values in known.columns.items()}
+            self._known.add(version_of(model), [keys[row]], states.vectors, columns, states)
+        return fit
 
     def _answer(self, part: ReadRequest, made: dict[str, Any]) -> Answer | Exception:
         try:

@@ -21,8 +21,9 @@ class Limits:
       items: the most items that a row may ask for.
       recommended_rows: the most rows of a request for recommendations.
       ranked: the most pairs of a user and an item that a ranker scores for a request.
-      user_seconds: the time that the vectors of users with a key are kept; 0: they are not.
-      known_users: the most users whose vectors are kept.
+      user_seconds: the time that the vectors and states of users with a key are kept; 0: they are not.
+      known_users: the most users that are kept.
+      known_bytes: the most bytes of their vectors and states.
       batch_rows: the most rows that are computed at a time; a single request may have more.
       waiting_requests: the most requests that wait for the model; further ones get 503.
       waiting_bytes: the most bytes of bodies that are received or wait to be read; further requests get 503.
@@ -45,6 +46,7 @@ class Limits:
     ranked: int = 50_000
     user_seconds: float = 0.0
     known_users: int = 100_000
+    known_bytes: int = 1 << 30
     batch_rows: int = 1024
     waiting_requests: int = 1024
     waiting_bytes: int = 256 << 20

@@ -12,8 +12,8 @@ from sparrow.retrieval import RowIndex
 from sparrow.server import arrow_bodies, json_bodies
 from sparrow.server.known_users import KnownUsers
 from sparrow.server.limits import Limits, Refused, check_rows, too_many_values
-from sparrow.serving import ExportedModel, Ranker
-from sparrow.serving.description import PREDICT
+from sparrow.serving import ExportedModel, Function, Ranker, States
+from sparrow.serving.description import APPEND, HISTORY, PREDICT
 
 Form = Literal["json", "arrow"]
 FUNCTION: Final = "user"
@@ -78,6 +78,22 @@ class Served(NamedTuple):
     ranked: Ranked | None = None
 
 
+class Scored(NamedTuple):
+    """Candidates of users with a key, whose histories are states.
+
+    Attributes:
+      keys: the key of each user.
+      users: (rows,) the number of each row's user.
+      states: the states of the users; None: they are computed from ``histories``.
+      histories: a row for each user.
+    """
+
+    keys: list[Any]
+    users: Any
+    states: States | None
+    histories: Batch
+
+
 class ReadRequest(NamedTuple):
     """A request whose rows were read, for the model that computes it.
 
@@ -91,6 +107,8 @@ class ReadRequest(NamedTuple):
       users: the columns of the users, for the ranker.
       queries: the vectors of users that are known, or the rows that the index reads by itself; None: vectors are to
         be computed.
+      scored: candidates of users with a key; None: the rows have no keys.
+      keys: for each row of new events, the key of its user.
     """
 
     request: Request
@@ -101,6 +119,8 @@ class ReadRequest(NamedTuple):
     ranked: Ranked | None = None
     users: Any = None
     queries: Any = None
+    scored: Scored | None = None
+    keys: list[Any] | None = None
 
 
 def read(served: Served, request: Request, limits: Limits, known: KnownUsers) -> ReadRequest:
@@ -113,11 +133,18 @@ def read(served: Served, request: Request, limits: Limits, known: KnownUsers) ->
             )
         searched = model.index if request.recommends and isinstance(model.index, RowIndex) else None
         request = request._replace(function=request.function if searched is None else PREDICT)
+        if request.function == APPEND and APPEND not in model.description.functions:
+            why = "the export takes no new events; write it with sparrow export --states, if its model allows"
+            raise Refused(HTTPStatus.NOT_FOUND, why)
         if request.function not in model.description.functions:
             towers = ", ".join(model.towers)
             why = f"the towers are {towers}; add ?tower=NAME" if towers else "the model has no towers"
             raise Refused(HTTPStatus.NOT_FOUND, why)
         function = model.function(request.function)
+        if request.function in (PREDICT, APPEND) and not request.recommends and request.form == "json":
+            part = _by_key(model, function, request, limits, known)
+            if part is not None:
+                return part
         wanted = function.columns if searched is None else searched.user_columns
         if ranked is not None:
             wanted = list(dict.fromkeys([*wanted, *ranked.rank.columns]))
@@ -136,7 +163,7 @@ def read(served: Served, request: Request, limits: Limits, known: KnownUsers) ->
         wish = read_wish(given, limits)
         if wish.keys is not None and searched is not None:
             raise ValueError("the index searches by the rows of users, and keeps no vectors; leave keys out")
-        if wish.keys is not None and (found := known.find((id(model), model.version), wish.keys)) is not None:
+        if wish.keys is not None and (found := known.find(version_of(model), wish.keys)) is not None:
             part = ReadRequest(request, model, Batch(), len(wish.keys), wish, ranked, found.columns, found.vectors)
         elif wish.keys is not None and not columns:
             raise Refused(HTTPStatus.NOT_FOUND, "some of these users are not known any more; send their rows too")
@@ -146,8 +173,11 @@ def read(served: Served, request: Request, limits: Limits, known: KnownUsers) ->
             check_rows(rows, max(1, limits.ranked // searched.most_pairs(wish.k)))
         else:
             batch = function.read(columns)
-            if wish.keys is not None and len(wish.keys) != len(batch):
-                raise ValueError(f"keys has {len(wish.keys)} keys for {len(batch)} rows; give one key per row")
+            if wish.keys is not None:
+                _check_keys(wish.keys, len(batch))
+            if wish.keys is not None and model.has_states:  # vectors with states, to which events can be appended
+                function, request = model.histories.history, request._replace(function=HISTORY)
+                batch = function.read(columns)
             part = ReadRequest(request, model, batch, len(batch), wish, ranked, columns)
         check_rows(part.rows, limits.recommended_rows)
         if ranked is not None:
@@ -155,6 +185,53 @@ def read(served: Served, request: Request, limits: Limits, known: KnownUsers) ->
         return part
     except Exception as error:
         raise refusal(error) from None
+
+
+def version_of(model: ExportedModel) -> Any:
+    """Return a key of the model and its version: users of others are not known."""
+    return id(model), model.version
+
+
+def _by_key(
+    model: ExportedModel, function: Function, request: Request, limits: Limits, known: KnownUsers
+) -> ReadRequest | None:
+    """Return a request for candidates, or with new events, of users with a key; None: it has no keys."""
+    wanted = function.columns
+    if request.function == PREDICT and model.has_states:
+        wanted = list(dict.fromkeys([*wanted, *model.histories.history.columns]))
+    columns, beside = json_bodies.columns_of(request.body, wanted, limits, ("keys",))
+    keys, request = beside.get("keys"), request._replace(body=b"")
+    if keys is None and request.function == PREDICT:
+        batch = function.read(columns)
+        return ReadRequest(request, model, batch, len(batch))
+    read_wish({"keys": keys or []}, limits)
+    assert keys is not None
+    if request.function == APPEND:
+        batch = function.read(columns)
+        if len(set(keys)) < len(keys):
+            raise _refused("keys must hold each user once; send all of its new events in one row")
+        _check_keys(keys, len(batch))
+        return ReadRequest(request, model, batch, len(batch), keys=keys)
+    histories = model.histories
+    batch = histories.scoring.read({name: columns[name] for name in histories.scoring.columns if name in columns})
+    _check_keys(keys, len(batch))
+    unique = list(dict.fromkeys(keys))
+    place = {key: number for number, key in enumerate(unique)}
+    users, rows = [place[key] for key in keys], Batch()
+    found = known.find(version_of(model), unique)
+    if found is None or found.states is None:
+        own = {name: columns[name] for name in histories.history.columns if name in columns}
+        if all(value is None for values in own.values() for value in values):
+            raise Refused(HTTPStatus.NOT_FOUND, "some of these users are not known any more; send their histories too")
+        first = [keys.index(key) for key in unique]
+        rows = histories.history.read({name: [values[row] for row in first] for name, values in own.items()})
+    states = None if found is None else found.states
+    return ReadRequest(request, model, batch, len(batch), scored=Scored(unique, users, states, rows))
+
+
+def _check_keys(keys: list[Any], rows: int) -> None:
+    if len(keys) != rows:
+        raise ValueError(f"keys has {len(keys)} keys for {rows} rows; give one key per row")
 
 
 def read_wish(given: Mapping[str, Any], limits: Limits) -> Wish:

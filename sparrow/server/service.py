@@ -25,7 +25,7 @@ from sparrow.server.metrics import Metrics
 from sparrow.server.reading import Readers
 from sparrow.server.requests import FUNCTION, Form, Ranked, ReadRequest, Request, Served, read
 from sparrow.serving import ExportedModel, Ranker, Version
-from sparrow.serving.description import PREDICT
+from sparrow.serving.description import APPEND, PREDICT, STATES
 from sparrow.versions import __version__
 
 log = logging.getLogger("sparrow.server")
@@ -63,7 +63,7 @@ class Service:
         self.metrics.set_version(model.version)
         self._ranker, self._candidates = ranker, candidates
         self._served = self._joined(model, ranker)
-        self._known = KnownUsers(limits.user_seconds, limits.known_users)
+        self._known = KnownUsers(limits.user_seconds, limits.known_users, limits.known_bytes)
         self._readers = Readers(seconds=limits.parse_seconds, most_waiting=limits.waiting_requests)
         self._gatherer: Gatherer[ReadRequest, Answer] = Gatherer(
             Answerer(limits.batch_rows, self.metrics.count_batch, self._known),
@@ -120,6 +120,7 @@ class Service:
                 web.post("/predict", self._predict),
                 web.post("/vectors", self._vectors),
                 web.post("/v1/recommend", self._recommend),
+                web.post("/v1/events", self._events),
                 web.get("/health", self._health),
                 web.get("/metadata", self._metadata),
                 web.get("/metrics", self._metrics),
@@ -163,9 +164,14 @@ class Service:
     async def _predict(self, request: web.Request) -> web.StreamResponse:
         return await self._results(request, PREDICT)
 
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        if _forms(request) != ("json", "json"):
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "events are sent and answered as JSON")
+        return await self._results(request, APPEND)
+
     async def _vectors(self, request: web.Request) -> web.StreamResponse:
         tower = request.query.get("tower", "")
-        return await self._results(request, "" if tower == PREDICT else tower)
+        return await self._results(request, "" if tower in (PREDICT, *STATES) else tower)
 
     async def _recommend(self, request: web.Request) -> web.StreamResponse:
         given = request.query.get("k")
@@ -285,7 +291,8 @@ def _too_long(most: int) -> Refused:
 
 def _sentence(error: web.HTTPException, request: web.Request) -> str:
     if error.status == HTTPStatus.NOT_FOUND:
-        return "there is no such path; POST to /predict, /vectors or /v1/recommend, GET /health, /metadata or /metrics"
+        paths = "POST to /predict, /vectors, /v1/recommend or /v1/events, GET /health, /metadata or /metrics"
+        return f"there is no such path; {paths}"
     if isinstance(error, web.HTTPMethodNotAllowed):
         return f"{request.path} takes {' or '.join(sorted(error.allowed_methods - {'HEAD'}))}"
     return error.reason or HTTPStatus(error.status).phrase

@@ -128,8 +128,11 @@ class Function:
                 found = self._activation(lookup, batch)
                 inputs[:size, place.start : place.stop] = self._by_state(self._ids_of[lookup], found, offsets)
         for name, place in self._places.numbers.items():
-            found = states if name == STATE else self._by_state(name, self._number(name, batch), offsets)
-            inputs[:size, place.start : place.stop] = found
+            if name == STATE:
+                inputs[:size, place.start : place.stop] = states
+            else:
+                found = self._by_state(name, self._number(name, batch), offsets)
+                inputs[:size, place.start : place.stop] = found
         return Prepared(inputs, size)
 
     def _by_state(self, feature: str, found: Array, offsets: Array | None) -> Array:

@@ -71,7 +71,15 @@ class Histories:
 
     def states(self, rows: Any) -> States:
         """Return the state of each row, which needs the columns of the history and of its context."""
-        return _states(self.history(rows, self._batch_size()))
+        return states_of(self.history(rows, self._batch_size()))
+
+    def counts(self, batch: Batch) -> Any:
+        """(rows,): the new events of each row of a batch that the function to append reads."""
+        found = np.zeros(len(batch), np.int64)
+        for feature in self.appending.features:
+            held = getattr(batch, feature.part)[feature.name]
+            found = np.maximum(found, np.diff(held.offsets) if isinstance(held, Ragged) else 1)
+        return found
 
     def append(self, states: States, rows: Any) -> States:
         """Return the states with the events of ``rows``, a row for each, the oldest event first."""
@@ -79,7 +87,7 @@ class Histories:
         batch = function.read(rows)
         if len(batch) != len(states.values):
             raise ValueError(f"there are {len(states.values)} states and {len(batch)} rows; give one row per state")
-        counts = _lengths(batch, function)
+        counts = self.counts(batch)
         if (full := counts > states.left).any():
             at = int(np.argmax(full))
             raise ValueError(
@@ -88,14 +96,14 @@ class Histories:
             )
         step, done = min(function.entry.lengths.values()), np.zeros_like(counts)
         made = States(*(None if part is None else np.array(part) for part in states))  # type: ignore[arg-type]
-        while (at := np.nonzero(done < counts)[0]).size:
-            for part in np.split(at, range(self._batch_size(), at.size, self._batch_size())):
+        while (more := np.nonzero(done < counts)[0]).size:
+            for part in np.split(more, range(self._batch_size(), more.size, self._batch_size())):
                 piece = _piece(batch, function, part, done[part], step)
-                found = _states(function.compute(function.prepare(piece, made.values[part])))
+                found = states_of(function.compute(function.prepare(piece, made.values[part])))
                 made.values[part], made.left[part] = found.values, found.left
                 if made.vectors is not None and found.vectors is not None:
                     made.vectors[part] = found.vectors
-            done[at] = np.minimum(done[at] + step, counts[at])
+            done[more] = np.minimum(done[more] + step, counts[more])
         return made
 
     def score(self, states: States, rows: Any, users: Any = None) -> Arrays:
@@ -136,7 +144,8 @@ class Histories:
         return made
 
 
-def _states(made: Arrays) -> States:
+def states_of(made: Arrays) -> States:
+    """Return the outputs of a function as states."""
     vectors = [array for name, array in made.items() if name not in (STATE, LEFT)]
     return States(made[STATE], made[LEFT], vectors[0] if vectors else None)
 
@@ -152,18 +161,9 @@ def _batches(batch: Batch, size: int) -> list[tuple[slice, Batch]]:
     return [(slice(start, start + size), batch.cut(start, min(start + size, len(batch)))) for start in starts]
 
 
-def _lengths(batch: Batch, function: Function) -> Any:
-    """(rows,): the new events of each row."""
-    found = np.zeros(len(batch), np.int64)
-    for feature in function.features:
-        held = getattr(batch, feature.part)[feature.name]
-        found = np.maximum(found, np.diff(held.offsets) if isinstance(held, Ragged) else 1)
-    return found
-
-
 def _piece(batch: Batch, function: Function, rows: Any, done: Any, step: int) -> Batch:
     """Return up to ``step`` events of some rows, behind the first ``done``."""
-    made: dict[str, dict[str, Any]] = {"ids": {}, "sequences": {}}
+    made: Any = {"ids": {}, "sequences": {}}
     for feature in function.features:
         held = getattr(batch, feature.part)[feature.name]
         if not isinstance(held, Ragged):

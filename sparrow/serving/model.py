@@ -68,8 +68,8 @@ class ExportedModel:
             )
             for name in about.functions
         }
-        named = [self._functions.get(name) for name in STATES]
-        self._histories = None if named[0] is None else Histories(named[0], *named[1:], lambda: self.batch_size)
+        history, append, score = (self._functions.get(name) for name in STATES)
+        self._histories = None if history is None else Histories(history, append, score, lambda: self.batch_size)
         self.index = self._opened_index(held, approximate) if f"{INDEX}/{ABOUT}" in about.files else None
 
     def _opened_index(self, held: Opened, approximate: bool) -> Index:

@@ -139,7 +139,7 @@ def test_the_server_answers_with_lists(trained):
 
     folder, run = trained
     exports.export(*run, folder / "served")
-    model, known = serving.load(folder / "served"), KnownUsers(seconds=0, most=0)
+    model, known = serving.load(folder / "served"), KnownUsers(seconds=0, most=0, most_bytes=0)
     answer = Answerer(16, lambda *counted: None, known)
     body = json.dumps({"rows": [{"seen": [1, 2], "shown": [1, 2, 3]}, {"seen": [4], "shown": [5]}]}).encode()
     asked = [Request("predict", body, "json", form) for form in ("json", "arrow")]

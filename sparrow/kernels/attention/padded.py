@@ -26,11 +26,11 @@ def continued(kind: Kind, arrays: Arrays, past: Past | None) -> jax.Array:
     at = arrays.offsets[:-1, None] + jnp.arange(length)  # (sequences, length): the token of each place
     at = jnp.where(at < arrays.offsets[1:, None], at, tokens)
 
-    def padded(x: jax.Array | None) -> jax.Array | None:
-        return None if x is None else x.at[at].get(mode="fill", fill_value=0)
+    def padded(x: jax.Array) -> jax.Array:
+        return x.at[at].get(mode="fill", fill_value=0)
 
-    q, k, v, times = padded(arrays.q), padded(arrays.k), padded(arrays.v), padded(arrays.times)
-    assert q is not None and k is not None and v is not None
+    q, k, v = padded(arrays.q), padded(arrays.k), padded(arrays.v)
+    times = None if arrays.times is None else padded(arrays.times)
     lengths, keys = jnp.diff(arrays.offsets), jnp.arange(length)[None]
     queries, key_times = keys, times
     if past is not None:
@@ -78,9 +78,7 @@ def backward(kind: Kind, arrays: Arrays, out: jax.Array, held: None, grads: jax.
     return Gradients(*pullback(jnp.where(there[:, None, None], grads, 0)))
 
 
-def visible(
-    kind: Kind, arrays: Arrays, lengths: jax.Array, i: jax.Array, j: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def visible(kind: Kind, arrays: Arrays, lengths: jax.Array, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(sequences, queries, keys): whether the query at place i sees the key at place j, and their distance."""
     nothing = jnp.zeros_like(lengths)
     context = (nothing if arrays.contexts is None else arrays.contexts)[:, None, None]

@@ -15,8 +15,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sparrow.kernels import Past
-
 
 class Known(NamedTuple):
     """What a pass over the tokens of context and history leaves for further ones.
