@@ -14,7 +14,7 @@ from sparrow.config import ConfigError, Problem, need
 from sparrow.embedding import Sequence as Ordered
 from sparrow.exports.contents import Parameters
 from sparrow.exports.functions import Arguments, Arrays, Function
-from sparrow.models.sequences.states import Known, flat_states, recorded, states_of_flat
+from sparrow.models import Known, flat_states, recorded, states_of_flat
 from sparrow.runs import Program
 from sparrow.serving.description import APPEND, HISTORY, LEFT, SCORE, STATE
 from sparrow.tasks import TOWERS, predictions, vector_column

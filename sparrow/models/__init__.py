@@ -78,6 +78,7 @@ from sparrow.models.rocket_launching import RocketLaunching
 from sparrow.models.sasrec import SASRec
 from sparrow.models.sequences.capsules import Capsules
 from sparrow.models.sequences.hstu import HSTU
+from sparrow.models.sequences.states import Known, flat_states, recorded, states_of_flat
 from sparrow.models.sequences.stu import STU
 from sparrow.models.sid_rqkmeans import SidRqkmeans
 from sparrow.models.sid_rqvae import SidRqvae

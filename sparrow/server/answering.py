@@ -17,9 +17,8 @@ from sparrow.server import arrow_bodies, json_bodies
 from sparrow.server.known_users import KnownUsers
 from sparrow.server.limits import Refused
 from sparrow.server.requests import Form, ReadRequest, Scored, refusal, version_of
-from sparrow.serving import ExportedModel, Version
+from sparrow.serving import ExportedModel, Version, states_of
 from sparrow.serving.description import HISTORY, PREDICT
-from sparrow.serving.histories import states_of
 
 STEP: Final = "sparrow.step"
 """The fact of an Arrow answer: the step of the model that computed it."""
