@@ -62,6 +62,7 @@ from sparrow.data.sources import (
     HeldOut,
     Histories,
     InMemory,
+    Kafka,
     MovieLens,
     Parquet,
     Reader,

@@ -8,6 +8,7 @@ from sparrow.data.sources.follow import Follow
 from sparrow.data.sources.growing import Growing, GrowingReader
 from sparrow.data.sources.held_out import HeldOut
 from sparrow.data.sources.histories import Histories
+from sparrow.data.sources.kafka import Kafka
 from sparrow.data.sources.memory import InMemory, Tables
 from sparrow.data.sources.movielens import MovieLens
 from sparrow.data.sources.parquet import Parquet

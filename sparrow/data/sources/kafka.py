@@ -1,0 +1,420 @@
+"""`Kafka`: rows of Kafka's topics, as they come. Needs ``pip install sparrow[kafka]``.
+
+A chunk is the messages of a moment, by topic, partition and offset; the journal holds their ranges, so that a resumed
+run reads the same messages from the broker. Offsets live in checkpoints alone: nothing is committed to the broker.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import io
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import pyarrow as pa
+
+from sparrow import fields
+from sparrow.data.errors import DataError, shown
+from sparrow.data.sources.base import BadRows, Reader, Rows, check_columns, register_source
+from sparrow.data.sources.growing import Ending, Entry, Growing, GrowingReader, seconds_of
+from sparrow.files import at
+
+TIME: Final = "kafka_timestamp"
+"""The column of a message's own time, in milliseconds since 1970."""
+PATIENCE: Final = 30.0
+"""Seconds to wait for a broker."""
+NOT_READ: Final = (ValueError, TypeError, KeyError, IndexError, EOFError, StopIteration, pa.ArrowException)
+"""Errors of messages that are not of the format."""
+
+
+@register_source("kafka")
+@dataclasses.dataclass(frozen=True)
+class Kafka(Growing):
+    """Topics of Kafka. Columns are the fields of the messages, and ``kafka_timestamp``.
+
+    Attributes:
+      servers: some of the brokers, such as "broker-1:9092,broker-2:9092".
+      topics: the topics.
+      format: of the messages: "json" (an object), "csv" (lines without a header), "avro" (a record), or "arrow" (a
+        stream of record batches).
+      columns: the names of the columns of csv, in order.
+      types: Arrow's types by column, such as {item: int64, tags: "list<string>"}; of others the first messages decide.
+      schema: the file of the Avro schema.
+      avro_header: whether messages begin with the five bytes of a schema registry, which are left out.
+      settings: a file of further settings of librdkafka, "key = value" lines; for credentials, which are neither logged
+        nor saved.
+      start: where a new run begins: "earliest" or "latest".
+      chunk_rows: the most messages of a chunk.
+      chunk_seconds: the most seconds that messages wait for others of their chunk.
+      cut_seconds: rows that do not fill a batch are trained on where nothing came for this long; None: they wait.
+      end_idle_seconds: the stream ends where nothing came for this long; None: it waits.
+      end_at: the stream ends at this time, such as "2026-01-31T06:00:00+00:00"; None: it does not.
+    """
+
+    servers: str
+    topics: tuple[str, ...]
+    format: Literal["json", "csv", "avro", "arrow"] = "json"
+    columns: tuple[str, ...] | None = None
+    types: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    schema: str | None = None
+    avro_header: bool = False
+    settings: str | None = None
+    start: Literal["earliest", "latest"] = "earliest"
+    chunk_rows: int = 8192
+    chunk_seconds: float = 0.5
+    cut_seconds: float | None = None
+    end_idle_seconds: float | None = None
+    end_at: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.topics, str) or not self.topics:
+            raise ValueError(f"source 'kafka': topics must be a list of names, got {self.topics!r}")
+        if self.format not in _PARSERS:
+            raise ValueError(f"source 'kafka': format must be one of {', '.join(_PARSERS)}, got {self.format!r}")
+        if (self.columns is None) == (self.format == "csv"):
+            raise ValueError("source 'kafka': columns are the names of the columns of csv, and of no other format")
+        if (self.schema is None) == (self.format == "avro"):
+            raise ValueError("source 'kafka': schema is the file of an Avro schema, for avro and no other format")
+        if self.start not in ("earliest", "latest"):
+            raise ValueError(f"source 'kafka': start must be 'earliest' or 'latest', got {self.start!r}")
+        fields.integer("source 'kafka': chunk_rows", self.chunk_rows)
+        for field in ("chunk_seconds", "cut_seconds", "end_idle_seconds"):
+            if getattr(self, field) is not None:
+                fields.number(f"source 'kafka': {field}", getattr(self, field), above=0)
+        for column, kind in self.types.items():
+            type_of(column, kind)
+        seconds_of(self.end_at)
+
+    def open(self, columns: Sequence[str]) -> Reader:
+        """Wait for the first messages."""
+        return KafkaReader(self, columns)
+
+    def column_names(self) -> list[str]:
+        """Return the columns of the first messages."""
+        return KafkaReader(self, []).names
+
+    def parser(self) -> Callable[[bytes], list[dict[str, Any]]]:
+        """Return the function from a message to its rows."""
+        return _PARSERS[self.format](self)
+
+    def client(self) -> Any:
+        """Return a consumer, which commits nothing."""
+        try:
+            from confluent_kafka import Consumer
+        except ImportError:
+            raise DataError("needs confluent-kafka; pip install 'sparrow[kafka]'", "source 'kafka'") from None
+        own = {"bootstrap.servers": self.servers, "group.id": "sparrow", "enable.auto.commit": False}
+        return Consumer({**own, "auto.offset.reset": "error", **self._settings()}, logger=_silent())
+
+    def _settings(self) -> dict[str, str]:
+        if self.settings is None:
+            return {}
+        try:
+            lines = at(self.settings).read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror}", self.settings) from None
+        pairs = [line.partition("=") for line in lines if line.strip() and not line.startswith("#")]
+        return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+class Message(NamedTuple):
+    """A message: where it is, its own time, and its bytes."""
+
+    topic: str
+    partition: int
+    offset: int
+    time: int
+    value: bytes
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} offset {self.offset}"
+
+
+class KafkaReader(GrowingReader):
+    """Ranges of messages, as they come."""
+
+    def __init__(self, source: Kafka, columns: Sequence[str]) -> None:
+        """Find the partitions, and wait for the first messages."""
+        super().__init__(Ending(source.end_idle_seconds, seconds_of(source.end_at), source.cut_seconds), 0.02)
+        self._source, self._columns, self._parse = source, list(columns), source.parser()
+        self._types = {column: type_of(column, kind) for column, kind in source.types.items()}
+        self._client = source.client()
+        self._next = self._starts()  # offsets after the entries that were taken
+        self._is_assigned = False
+        self._buffer: list[Message] = []
+        self._since = 0.0
+        self._held: dict[str, list[Message]] = {}  # messages of entries that are not opened yet
+        self.begin()
+
+    @property
+    def name(self) -> str:
+        """The topics."""
+        return f"kafka {', '.join(self._source.topics)}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the topics and the format: the offsets of a position are in the position."""
+        text = repr((self._source.topics, self._source.format))
+        return "kafka " + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def names(self) -> list[str]:
+        """All columns."""
+        return [*self._types, TIME]
+
+    def _starts(self) -> dict[str, int]:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        starts = {}
+        try:
+            for topic in self._source.topics:
+                found = self._client.list_topics(topic, timeout=PATIENCE).topics[topic]
+                if found.error is not None or not found.partitions:
+                    raise DataError(f"there is no such topic: {found.error or topic}", self.name)
+                for number in sorted(found.partitions):
+                    low, high = self._client.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE)
+                    starts[f"{topic}/{number}"] = low if self._source.start == "earliest" else high
+        except KafkaException as error:
+            raise DataError(f"cannot be reached: {error.args[0].str()}", self.name) from None
+        return starts
+
+    def look(self) -> list[Entry]:
+        """Return the messages that came, once there are enough, or they have waited long enough."""
+        if not self._is_assigned:
+            self._client.assign(_partitions(self._next))
+            self._is_assigned = True
+        room = self._source.chunk_rows - len(self._buffer)
+        came = self._messages(self._client, room)
+        if came and not self._buffer:
+            self._since = time.monotonic()
+        self._buffer += came
+        is_due = time.monotonic() - self._since >= self._source.chunk_seconds
+        if not self._buffer or (len(self._buffer) < self._source.chunk_rows and not is_due):
+            return []
+        messages, self._buffer = sorted(self._buffer), []
+        ranges: dict[str, list[int]] = {}
+        for message in messages:
+            own = ranges.setdefault(f"{message.topic}/{message.partition}", [message.offset, 0])
+            own[1] = message.offset + 1
+        entry: Entry = {"offsets": ranges}
+        self._held[json.dumps(ranges)] = messages
+        return [entry]
+
+    def _messages(self, client: Any, most: int, seconds: float = 0.0) -> list[Message]:
+        from confluent_kafka import KafkaError
+
+        found = []
+        for message in client.consume(max(most, 1), timeout=seconds):
+            error = message.error()
+            if error is None:
+                value, (_, own) = message.value() or b"", message.timestamp()
+                found.append(Message(message.topic(), message.partition(), message.offset(), own, value))
+            elif error.fatal() or error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
+                raise DataError(f"messages cannot be read, they may be gone: {error.str()}", self.name)
+            elif error.code() != KafkaError._PARTITION_EOF:
+                self.notes.append(f"{self.name}: {error.str()}")
+        return found
+
+    def open_entry(self, entry: Entry, is_new: bool) -> Reader:
+        """Return the messages of some ranges, from the broker where they are not at hand."""
+        ranges = entry["offsets"]
+        messages = self._held.pop(json.dumps(ranges), None) or self._again(ranges)
+        if not self._types or set(self._columns) - {*self._types, TIME}:
+            self._learn_types(messages)
+        return _Messages(self.name, messages, self._parse, self._types, self._columns)
+
+    def _again(self, ranges: Mapping[str, Sequence[int]]) -> list[Message]:
+        """Read ranges once more."""
+        client = self._source.client()
+        client.assign(_partitions({name: begin for name, (begin, _) in ranges.items()}))
+        left, found, end = dict(ranges), list[Message](), time.monotonic() + PATIENCE
+        while left:
+            for message in self._messages(client, self._source.chunk_rows, 0.2):
+                name = f"{message.topic}/{message.partition}"
+                if name in left and message.offset < left[name][1]:
+                    found.append(message)
+                if name in left and message.offset >= left[name][1] - 1:
+                    del left[name]
+            if left and time.monotonic() > end:
+                raise DataError(f"messages of {', '.join(left)} did not come in {PATIENCE:.0f} s", self.name)
+        client.close()
+        return sorted(found)
+
+    def _learn_types(self, messages: Sequence[Message]) -> None:
+        """Take the types of columns that the config does not give from the first rows that can be read."""
+        rows: list[dict[str, Any]] = []
+        for message in messages:
+            try:
+                rows += self._parse(message.value)
+            except NOT_READ:
+                continue
+        names = dict.fromkeys(name for row in rows for name in row)
+        for name in names:
+            if name not in self._types:
+                try:
+                    kind = pa.array([row.get(name) for row in rows]).type
+                except NOT_READ:
+                    kind = pa.string()
+                self._types[name] = pa.string() if pa.types.is_null(kind) else kind
+
+    def took(self, entry: Entry) -> None:
+        """Note the ends of the ranges."""
+        self._next |= {name: end for name, (_, end) in entry.get("offsets", {}).items()}
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The next offset of each partition, and the types of columns."""
+        return {"offsets": dict(self._next), "types": {name: str(kind) for name, kind in self._types.items()}}
+
+    def go_to(self, place: Mapping[str, Any]) -> None:
+        """Continue at offsets."""
+
+    def seek(self, chunk: int, mark: Mapping[str, Any]) -> None:
+        """Continue with a chunk, at its mark."""
+        super().seek(chunk, mark)
+        self._next = {**self._starts(), **mark["offsets"]}
+        self._types |= {column: type_of(column, kind) for column, kind in mark["types"].items()}
+        self._buffer, self._held, self._is_assigned = [], {}, False
+
+
+class _Messages(Reader):
+    """Messages as one chunk."""
+
+    def __init__(
+        self,
+        name: str,
+        messages: Sequence[Message],
+        parse: Callable[[bytes], list[dict[str, Any]]],
+        types: Mapping[str, Any],
+        columns: Sequence[str],
+    ) -> None:
+        self._name, self._messages, self._parse, self._columns = name, messages, parse, list(columns)
+        self._types = {**types, TIME: pa.int64()}
+        check_columns(name, columns, list(self._types))
+
+    num_chunks = 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Not used: entries have offsets."""
+        return self._name
+
+    @property
+    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
+        """The types of the stream."""
+        return [(self._name, {column: self._types[column] for column in self._columns})]
+
+    def read(self, chunk: int, bad_rows: BadRows) -> Rows:
+        """Parse the messages; one that cannot be read is an error, or left out."""
+        refused: list[tuple[str, str, str]] = []
+        try:
+            table, places = self._table(self._messages)
+        except NOT_READ:  # each alone
+            good = []
+            for message in self._messages:
+                try:
+                    self._table([message])
+                    good.append(message)
+                except NOT_READ as error:
+                    why = f"the message cannot be read: {error}"
+                    if bad_rows == "error":
+                        raise DataError(f"{why}: {shown(message.value)}", self._name, str(message)) from None
+                    refused.append((str(message), why, message.value.decode("utf8", "backslashreplace")))
+            table, places = self._table(good)
+        return Rows(table, self._name, lambda row: str(places[row]), len(refused), refused)
+
+    def _table(self, messages: Sequence[Message]) -> tuple[Any, list[Message]]:
+        """Return the rows of messages, and the message of each, or raise one of `NOT_READ`."""
+        rows: list[dict[str, Any]] = []
+        places: list[Message] = []
+        for message in messages:
+            own = self._parse(message.value)
+            rows += [{**row, TIME: message.time} for row in own]
+            places += [message] * len(own)
+        schema = pa.schema([(column, self._types[column]) for column in self._columns])
+        return pa.Table.from_pylist(rows, schema=schema), places
+
+
+def type_of(column: str, kind: str) -> Any:
+    """Return Arrow's type of a name such as "int64" or "list<string>"."""
+    inner = kind.strip()
+    if inner.startswith("list<") and inner.endswith(">"):
+        return pa.list_(type_of(column, inner[5:-1].removeprefix("item:").removeprefix("element:").strip()))
+    try:
+        return pa.type_for_alias(inner)
+    except ValueError:
+        raise ValueError(f"source 'kafka': types: '{kind}' of '{column}' is no type such as int64 or string") from None
+
+
+def _partitions(offsets: Mapping[str, int]) -> list[Any]:
+    from confluent_kafka import TopicPartition
+
+    named = [(*name.rsplit("/", 1), offset) for name, offset in offsets.items()]
+    return [TopicPartition(topic, int(number), offset) for topic, number, offset in named]
+
+
+def _silent() -> Any:
+    """Return a logger for librdkafka, whose lines would stand between those of the run."""
+    import logging
+
+    logger = logging.getLogger("sparrow.kafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
+
+
+def _json(source: Kafka) -> Callable[[bytes], list[dict[str, Any]]]:
+    def parse(value: bytes) -> list[dict[str, Any]]:
+        row = json.loads(value)
+        if not isinstance(row, dict):
+            raise ValueError("is no object")
+        return [row]
+
+    return parse
+
+
+def _csv(source: Kafka) -> Callable[[bytes], list[dict[str, Any]]]:
+    names = list(source.columns or ())
+
+    def parse(value: bytes) -> list[dict[str, Any]]:
+        rows = list(csv.reader(io.StringIO(value.decode("utf8"), newline="")))
+        for row in rows:
+            if len(row) != len(names):
+                raise ValueError(f"needs {len(names)} columns, got {len(row)}")
+        return [{name: own or None for name, own in zip(names, row, strict=True)} for row in rows]
+
+    return parse
+
+
+def _avro(source: Kafka) -> Callable[[bytes], list[dict[str, Any]]]:
+    try:
+        import fastavro
+    except ImportError:
+        raise DataError("avro needs fastavro; pip install 'sparrow[kafka]'", "source 'kafka'") from None
+    assert source.schema is not None
+    try:
+        schema = fastavro.parse_schema(json.loads(at(source.schema).read_text(encoding="utf-8")))
+    except (OSError, ValueError, fastavro.schema.SchemaParseException) as error:
+        raise DataError(f"is not an Avro schema: {error}", source.schema) from None
+
+    def parse(value: bytes) -> list[dict[str, Any]]:
+        row: Any = fastavro.schemaless_reader(io.BytesIO(value[5:] if source.avro_header else value), schema, None)
+        return [dict(row)]
+
+    return parse
+
+
+def _arrow(source: Kafka) -> Callable[[bytes], list[dict[str, Any]]]:
+    def parse(value: bytes) -> list[dict[str, Any]]:
+        with pa.ipc.open_stream(value) as stream:
+            rows: list[dict[str, Any]] = stream.read_all().to_pylist()
+        return rows
+
+    return parse
+
+
+_PARSERS: Final = {"json": _json, "csv": _csv, "avro": _avro, "arrow": _arrow}
