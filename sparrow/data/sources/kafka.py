@@ -353,8 +353,11 @@ def type_of(column: str, kind: str) -> Any:
 def _partitions(offsets: Mapping[str, int]) -> list[Any]:
     from confluent_kafka import TopicPartition
 
-    named = [(*name.rsplit("/", 1), offset) for name, offset in offsets.items()]
-    return [TopicPartition(topic, int(number), offset) for topic, number, offset in named]
+    found = []
+    for name, offset in offsets.items():
+        topic, _, number = name.rpartition("/")
+        found.append(TopicPartition(topic, int(number), offset))
+    return found
 
 
 def _silent() -> Any:
