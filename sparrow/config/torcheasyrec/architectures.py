@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
-from sparrow.config.torcheasyrec.hstu import ranker, retriever_channel
 from sparrow.config.torcheasyrec.layers import (
     bayes_tower,
     extraction_network,
@@ -15,6 +14,8 @@ from sparrow.config.torcheasyrec.layers import (
     mask_blocks,
     mlp,
     optional_mlp,
+    ranker,
+    retriever_channel,
     task_tower,
     tower,
 )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.entries import SIDES, Entry, column
-from sparrow.config.torcheasyrec.rows import has_ids
+from sparrow.config.torcheasyrec.tables import has_ids
 from sparrow.data.computed import (
     BoolMask,
     Bucketize,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.entries import Entry
-from sparrow.config.torcheasyrec.rows import has_ids, rows, size_field
-from sparrow.config.torcheasyrec.vocabularies import FIELDS, dynamic_rows
+from sparrow.config.torcheasyrec.tables import FIELDS, dynamic_rows, has_ids, rows, size_field
 from sparrow.data import BagSequenceFeature, Feature, IdFeature, RawFeature, RawSequenceFeature, SequenceFeature
 
 if TYPE_CHECKING:

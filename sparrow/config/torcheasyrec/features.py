@@ -15,19 +15,17 @@ from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.computed import COMPUTED, each_element, source_fields
 from sparrow.config.torcheasyrec.encoded import encoded_feature
 from sparrow.config.torcheasyrec.entries import Entry, column
-from sparrow.config.torcheasyrec.normalizers import normalizer
-from sparrow.config.torcheasyrec.rows import has_ids, rows
-from sparrow.config.torcheasyrec.tokens import tokenize
+from sparrow.config.torcheasyrec.numbers import dense_fields, missing_number
+from sparrow.config.torcheasyrec.tables import has_ids, rows
 from sparrow.data import (
-    AutoDis,
     BagSequenceFeature,
     ComboFeature,
     Feature,
     IdFeature,
-    MLPEmbedding,
     RawFeature,
     RawSequenceFeature,
     SequenceFeature,
+    TokenizeFeature,
 )
 
 
@@ -121,7 +119,7 @@ def _raw(entry: Entry, context: Context) -> Feature:
         entry.name,
         dim=block["value_dim"] or 1,
         separator=block["separator"],
-        missing=_missing(block),
+        missing=missing_number(block),
         **source_fields(entry, context.entries),
         **dense_fields(block),
     )
@@ -140,59 +138,10 @@ def _computed(entry: Entry, context: Context) -> Feature:
         return IdFeature(entry.name, compute=compute, pooling=block["pooling"], **rows(block))
     block.note("numbers are numbers; ids have num_buckets or the like", "need_discrete")
     # A combination of no values is 0, where the file gives no other number.
-    missing = 0.0 if entry.kind == "combine_feature" and not block["default_value"] else _missing(block)
+    missing = 0.0 if entry.kind == "combine_feature" and not block["default_value"] else missing_number(block)
     return RawFeature(
         entry.name, compute=compute, dim=block.get("value_dim") or 1, missing=missing, **dense_fields(block)
     )
-
-
-def _missing(block: Block) -> float | None:
-    written = block["default_value"]
-    if written == "":
-        return None
-    try:
-        return float(written)
-    except ValueError:
-        block.fail(f"must be a number in quotes, got {written!r}", "default_value")
-
-
-def dense_fields(block: Block) -> dict[str, Any]:
-    """Return how numbers become an input: cut into buckets, or transformed."""
-    boundaries = block["boundaries"] or None
-    learned = block.chosen("dense_emb")
-    if learned is not None:
-        if boundaries is not None:
-            block.fail(f"cannot be given together with {learned[0]}; keep one", "boundaries")
-        for field in ("embedding_name", "pooling"):
-            block.note("the embedding is a function of the number, and has no table", field)
-        return {**_learned(*learned), "embedding_dim": block["embedding_dim"], **normalizer(block)}
-    if boundaries is None:
-        for field in ("embedding_dim", "embedding_name", "pooling"):
-            block.note("the feature has no boundaries, and so no table", field)
-        return normalizer(block)
-    return {
-        **normalizer(block),
-        "boundaries": boundaries,
-        "embedding_dim": block["embedding_dim"],
-        "table": block["embedding_name"],
-        **_several(block),
-    }
-
-
-def _several(block: Block) -> dict[str, Any]:
-    """Return the pooling of the buckets of several numbers."""
-    if (block.get("value_dim") or 1) > 1:
-        return {"pooling": block["pooling"]}
-    block.note("a row has one bucket, so there is nothing to pool", "pooling")
-    return {}
-
-
-def _learned(kind: str, block: Block) -> dict[str, Any]:
-    """Return the embedding that a model learns as a function of the number."""
-    if kind == "mlp":
-        return {"embedding": MLPEmbedding()}
-    with block.locating():
-        return {"embedding": AutoDis(block["num_channels"], block["temperature"], block["keep_prob"])}
 
 
 def _combo(entry: Entry, context: Context) -> Feature:
@@ -276,7 +225,7 @@ def _masked_sequence(entry: Entry, context: Context) -> Feature:
 
 def _raw_sequence(entry: Entry, context: Context) -> Feature:
     block = entry.block
-    missing = _missing(block) if "default_value" in block else 0.0
+    missing = missing_number(block) if "default_value" in block else 0.0
     fields = dense_fields(block)
     return RawSequenceFeature(
         entry.name,
@@ -306,7 +255,7 @@ def _computed_sequence(entry: Entry, context: Context) -> Feature:
         block.note("an element is one id, so there is nothing to pool", "pooling")
         pooling = context.poolings.get(entry.name)
         return SequenceFeature(entry.name, compute=compute, pooling=pooling, **fields, **rows(block, "0"))
-    missing = 0.0 if entry.kind == "combine_feature" and not block["default_value"] else _missing(block)
+    missing = 0.0 if entry.kind == "combine_feature" and not block["default_value"] else missing_number(block)
     missing = 0.0 if missing is None else missing
     return RawSequenceFeature(
         entry.name, compute=compute, missing=missing, default=missing, **fields, **dense_fields(block)
@@ -329,3 +278,42 @@ KINDS: Final[dict[str, Callable[[Entry, Context], Feature]]] = {
     **dict.fromkeys(COMPUTED, _computed),
 }
 """The features that are not sequences, by the name of their message."""
+
+
+_OPTIONS: Final[dict[str, Any]] = {
+    "TEXT_LOWER2UPPER": "upper",
+    "TEXT_UPPER2LOWER": "lower",
+    "TEXT_SBC2DBC": "half_width",
+    "TEXT_CHT2CHS": None,  # traditional characters stay
+    "TEXT_FILTER": "remove_symbols",
+    "TEXT_SPLITCHRS": "split_chinese",
+    "TEXT_REMOVE_SPACE": "remove_space",
+}
+_DEFAULT: Final = ("TEXT_LOWER2UPPER", "TEXT_SBC2DBC", "TEXT_CHT2CHS", "TEXT_FILTER")
+
+
+def tokenize(name: str, block: Block, source: dict[str, Any]) -> TokenizeFeature:
+    """Return the feature; ``source`` is its column."""
+    if block["tokenizer_type"] != "bpe":
+        kind = block["tokenizer_type"]
+        block.fail(f"not supported: {kind!r}; convert it to a tokenizer.json (bpe)", "tokenizer_type")
+    return TokenizeFeature(
+        name,
+        embedding_dim=block["embedding_dim"],
+        vocabulary=block["vocab_file"],
+        normalize=_normalize(block["text_normalizer"]),
+        default=block["default_value"] or None,
+        pooling=block["pooling"],
+        table=block["embedding_name"],
+        **source,
+    )
+
+
+def _normalize(block: Block | None) -> Any:
+    if block is None:
+        return ()
+    for field in ("max_length", "stop_char_file"):
+        if block[field]:
+            block.fail("not supported; remove it", field)
+    made = (_OPTIONS[option] for option in block["norm_options"] or _DEFAULT)
+    return tuple(option for option in made if option is not None)

@@ -14,14 +14,12 @@ from sparrow.config.torcheasyrec import tables, text
 from sparrow.config.torcheasyrec.blocks import Block, read
 from sparrow.config.torcheasyrec.edits import Edit, edited
 from sparrow.config.torcheasyrec.entries import Entry, entries
-from sparrow.config.torcheasyrec.exporting import best_by, check_precision
 from sparrow.config.torcheasyrec.features import features
 from sparrow.config.torcheasyrec.findings import Findings, Outcome
 from sparrow.config.torcheasyrec.groups import Groups, groups, with_own_tables
-from sparrow.config.torcheasyrec.inputs import cost, has_source, mask, source
+from sparrow.config.torcheasyrec.inputs import cost, has_source, mask, sampled, source
 from sparrow.config.torcheasyrec.models import domain_feature, labels_of, model, tasks, wide_tables
-from sparrow.config.torcheasyrec.negatives import sampled
-from sparrow.config.torcheasyrec.training import checkpoint_of, evaluate, optimizers_of, train
+from sparrow.config.torcheasyrec.training import best_by, check_precision, checkpoint_of, evaluate, optimizers_of, train
 from sparrow.data import Feature, RawFeature
 from sparrow.errors import ConfigError
 from sparrow.rules import SGD
