@@ -174,6 +174,16 @@ def test_levels_of_a_tree(form, weights):
             assert not set(drawn) & set(path(leaf))
 
 
+@pytest.mark.parametrize(("share", "negatives_share"), [(1.0, 0.0), (0.0, 1.0)])
+def test_masks_of_a_tree_tell_drawn_nodes_from_ancestors(share, negatives_share):
+    """As TorchEasyRec: positives have the chance of examples, drawn nodes that of negatives."""
+    price = RawFeature("price", missing=-1.0)
+    masks = Masks([price], {"price": pa.float64()}, share=share, negatives_share=negatives_share, sampler=tree())
+    made = masks.add(chosen(10, 13, 17), 5)
+    hidden = made.numbers["price"][:, 0] == -1
+    assert hidden.tolist() == (made.labels["click"] == (1.0 if share else 0.0)).tolist()
+
+
 def test_both_forms_draw_the_same():
     a, b = tree().add(chosen(10, 16), 2), tree(form=ancestors()).add(chosen(10, 16), 2)
     np.testing.assert_array_equal(a.ids["node"], b.ids["node"])

@@ -65,8 +65,6 @@ def mask(data: Block, features: Sequence[tuple[Feature, Block]]) -> Mask | None:
     if sampler is None:
         data.note("there are no negatives", "negative_sample_mask_prob")
         of_negatives = 0.0
-    elif sampler[0] == "tdm_sampler":
-        data.fail("not supported with a tdm_sampler; remove it", "sample_mask_prob")
     with data.locating():
         return Mask(features=tuple(hidden), share=share, negatives_share=of_negatives)
 

@@ -162,8 +162,14 @@ def _admission(block: Block) -> int | float:
     if drawn is not None:
         block.differ("there each occurrence has the chance; here each step with the id", "threshold_filtering_func")
         return float(drawn[2] or 0.01)
+    averages = "average_threshold" in plain or "dynamic_threshold" in plain
+    why = (
+        "its threshold follows the counts of one eviction_interval, and there are no intervals here; "
+        if averages
+        else ""
+    )
     block.fail(
-        f"not supported: {written!r}; ids are admitted by a count, lambda x: (x > 10, 10), or by chance, "
+        f"not supported: {written!r}; {why}ids are admitted by a count, lambda x: (x > 10, 10), or by chance, "
         "lambda x: probabilistic_threshold_filter(x, 0.01)",
         "threshold_filtering_func",
     )
@@ -173,7 +179,8 @@ def _dynamicemb(block: Block) -> DynamicRows:
     """Return dynamicemb's: ids without a row read zeros."""
     score, admission = block["score_strategy"], block["frequency_admission_strategy"]
     if score not in _SCORES:
-        block.fail(f"not supported: {score!r}; {', '.join(_SCORES)} are", "score_strategy")
+        why = "; its scores come from code of yours" if score == "CUSTOMIZED" else ""
+        block.fail(f"not supported: {score!r}{why}; {', '.join(_SCORES)} are", "score_strategy")
     _refuse_unless_zeros(block, "eval_initializer_args")
     if admission is not None:
         _refuse_unless_zeros(admission, "initializer_args")

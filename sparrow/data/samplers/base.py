@@ -29,6 +29,10 @@ class Sampler(abc.ABC):
     def add(self, batch: Batch, number: int) -> Batch:
         """Return the batch of this number with what is drawn for it. Many threads call it at a time."""
 
+    def negative_rows(self, batch: Batch) -> npt.NDArray[np.bool_] | None:
+        """Return the rows that were drawn as negatives, where they are examples like others; None: none are."""
+        return None
+
 
 def drawn_bits(seed: int, number: int, *shape: int, stream: int = 0) -> U64:
     """Return random bits for a batch: an array of this shape.

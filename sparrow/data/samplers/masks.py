@@ -44,13 +44,13 @@ class Masks(Sampler):
           features: the features to hide.
           kinds: the types of their columns.
           share: the chance of an example.
-          negatives_share: the chance of a drawn item.
+          negatives_share: the chance of a drawn item, or of an example of a drawn node.
           seed: the seed of the draws.
           sampler: draws negatives first.
         """
         self.share, self.negatives_share, self.seed, self.sampler = share, negatives_share, seed, sampler
         self._missing: dict[tuple[str, str], Values] = {}
-        for feature in features:
+        for feature in (output for feature in features for output in feature.outputs):
             columns = {column: pa.nulls(1, kinds[column]) for column in feature.columns}
             problems = Problems(1)
             values = feature.convert(pa.RecordBatch.from_pydict(columns), problems)
@@ -68,9 +68,12 @@ class Masks(Sampler):
         drawn = batch.negatives
         if drawn is not None and self.negatives_share:
             drawn = self._hidden(drawn, number, self.negatives_share, _STREAM + 1)
-        return dataclasses.replace(self._hidden(batch, number, self.share, _STREAM), negatives=drawn)
+        share: Any = self.share
+        if self.sampler is not None and (negative := self.sampler.negative_rows(batch)) is not None:
+            share = np.where(negative, self.negatives_share, self.share)
+        return dataclasses.replace(self._hidden(batch, number, share, _STREAM), negatives=drawn)
 
-    def _hidden(self, batch: Batch, number: int, share: float, stream: int) -> Batch:
+    def _hidden(self, batch: Batch, number: int, share: Any, stream: int) -> Batch:
         hidden = chances(drawn_bits(self.seed, number, len(batch), stream=stream)) < share
         hidden[batch.examples :] = False
         parts: dict[str, Any] = {}

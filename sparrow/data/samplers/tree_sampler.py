@@ -154,6 +154,11 @@ class TreeSampler(Sampler):
             labels={**repeated.labels, **{name: labels for name in self._labels if name in repeated.labels}},
         )
 
+    def negative_rows(self, batch: Batch) -> npt.NDArray[np.bool_]:
+        """Return the rows of drawn nodes: those that are no ancestors of the chosen item."""
+        labels: npt.NDArray[np.float32] = batch.labels[next(name for name in self._labels if name in batch.labels)]
+        return labels == 0
+
     def _levels(self, number: int) -> list[int]:
         """Return the levels that a batch keeps, the leaves' always."""
         last = len(self.counts) - 1
