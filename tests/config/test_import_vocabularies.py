@@ -99,7 +99,14 @@ def test_rows_start_from_the_initializer(args, expected):
         ("zch { lru {} }", "zch_size"),
         ("zch { zch_size: 1 lru {} }", "dynamic: rows must be"),
         ("zch { zch_size: 9 distance_lfu { decay_exponent: 2.0 } }", "decay_exponent: not supported"),
-        ('dynamicemb { max_capacity: 9 score_strategy: "CUSTOMIZED" }', "score_strategy: not supported: 'CUSTOMIZED'"),
+        (
+            'dynamicemb { max_capacity: 9 score_strategy: "CUSTOMIZED" }',
+            "score_strategy: not supported: 'CUSTOMIZED'; its scores come from code",
+        ),
+        (
+            'zch { zch_size: 9 lfu {} threshold_filtering_func: "average_threshold_filter" }',
+            "its threshold follows the counts of one eviction_interval",
+        ),
         ('dynamicemb { max_capacity: 9 initializer_args { mode: "X" } }', "mode: not supported: 'X'"),
         (
             'dynamicemb { max_capacity: 9 eval_initializer_args { mode: "NORMAL" } }',

@@ -163,11 +163,7 @@ def _admission(block: Block) -> int | float:
         block.differ("there each occurrence has the chance; here each step with the id", "threshold_filtering_func")
         return float(drawn[2] or 0.01)
     averages = "average_threshold" in plain or "dynamic_threshold" in plain
-    why = (
-        "its threshold follows the counts of one eviction_interval, and there are no intervals here; "
-        if averages
-        else ""
-    )
+    why = "its threshold follows the counts of one eviction_interval, and none are kept here; " if averages else ""
     block.fail(
         f"not supported: {written!r}; {why}ids are admitted by a count, lambda x: (x > 10, 10), or by chance, "
         "lambda x: probabilistic_threshold_filter(x, 0.01)",

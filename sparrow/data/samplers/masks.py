@@ -50,7 +50,7 @@ class Masks(Sampler):
         """
         self.share, self.negatives_share, self.seed, self.sampler = share, negatives_share, seed, sampler
         self._missing: dict[tuple[str, str], Values] = {}
-        for feature in (output for feature in features for output in feature.outputs):
+        for feature in (output for given in features for output in given.outputs):
             columns = {column: pa.nulls(1, kinds[column]) for column in feature.columns}
             problems = Problems(1)
             values = feature.convert(pa.RecordBatch.from_pydict(columns), problems)

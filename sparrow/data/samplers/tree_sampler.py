@@ -157,7 +157,7 @@ class TreeSampler(Sampler):
     def negative_rows(self, batch: Batch) -> npt.NDArray[np.bool_]:
         """Return the rows of drawn nodes: those that are no ancestors of the chosen item."""
         labels: npt.NDArray[np.float32] = batch.labels[next(name for name in self._labels if name in batch.labels)]
-        return labels == 0
+        return np.asarray(labels == 0)
 
     def _levels(self, number: int) -> list[int]:
         """Return the levels that a batch keeps, the leaves' always."""
