@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-all lint types chromium docs wheel setup clean test-asan test-asan-kernels test-engines bench-peers bench-cpu bench-mesh bench-mesh-peers
+.PHONY: demo test test-all lint types chromium docs wheel release setup clean test-asan test-asan-kernels test-engines bench-peers bench-cpu bench-mesh bench-mesh-peers
 
 setup: $(READY)
 
@@ -35,6 +35,23 @@ wheel: $(READY)
 	rm -rf build/wheels
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheels .
 	$(PYTHON) tests/smoke/wheel.py build/wheels/*.whl
+
+# The files of a release in build/release: a source distribution, and a manylinux wheel for every supported Python.
+# Both are checked, installed in empty environments of each Python that is here, and tried. Nothing is uploaded.
+release: .venv-release/.ready
+	rm -rf build/release
+	.venv-release/bin/python -m build --outdir build/release/made .
+	PATH="$(CURDIR)/.venv-release/bin:$$PATH" .venv-release/bin/auditwheel repair --wheel-dir build/release build/release/made/*.whl
+	mv build/release/made/*.tar.gz build/release && rm -r build/release/made
+	.venv-release/bin/twine check --strict build/release/*
+	$(PYTHON) tests/smoke/wheel.py build/release/*
+	@ls -l build/release
+
+.venv-release/.ready: pyproject.toml
+	test -x .venv-release/bin/python || $(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	.venv-release/bin/python -m pip install --quiet --group release
+	touch $@
 
 # The quick tests, on two cores in minutes; test-all adds the slow and rare ones, as CI does.
 test: lint types chromium

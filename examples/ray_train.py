@@ -1,6 +1,6 @@
 """Train a config on a Ray cluster: one process of the run in each worker, begun again by Ray where one is lost.
 
-    pip install "sparrow[ray]"
+    pip install "sparrow-rec[ray]"
     python examples/ray_train.py pipeline.yaml /shared/runs/first --workers 2 [--gpus 1] [FIELD=VALUE ...]
 
 Ray starts the workers, watches them, and starts all of them again up to ``--restarts`` times, each time with --resume.

@@ -1,8 +1,9 @@
 """`GroupWriter`: one checkpoint written by several processes, each its own rows; complete, or not there.
 
-The first process makes the files in a temporary folder, and every process writes the rows that its devices hold. When
-all have flushed their parts, the first process joins the checksums to the manifest and renames the folder. A failure of
-one process leaves nothing, and every process raises its reason. All processes see the folder: a shared file system.
+The first process makes the files in a temporary folder, and every process writes the rows that its devices hold
+(`PartFile`). When all have flushed their parts, the first process joins the checksums to the manifest and renames the
+folder. A failure of one process leaves nothing, and every process raises its reason. All processes see the folder: a
+shared file system.
 """
 
 from __future__ import annotations
@@ -11,16 +12,79 @@ import concurrent.futures
 import json
 import os
 import shutil
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from sparrow import processes
-from sparrow.checkpoint.blocks import Array, Written, header_of
+from sparrow.checkpoint.blocks import Array, Written, as_bytes, header_of
 from sparrow.checkpoint.content import COPY_BYTES, TABLES, StateSave, entries, file_name, write_last, write_state
 from sparrow.checkpoint.errors import CheckpointError, sentence
-from sparrow.checkpoint.extents import Extent, joined
-from sparrow.checkpoint.part_files import PartFile
-from sparrow.files import sync
+from sparrow.checkpoint.extents import Extent, add, joined
+from sparrow.files import sync, write_durably
+
+
+class PartFile:
+    """Writer of a process's rows. After an error nothing more is written, and `finish` returns the reason."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._extents: dict[str, list[Extent]] = {}
+        self._error: OSError | None = None
+
+    @staticmethod
+    def all(folder: Path) -> list[Path]:
+        """Return the lists of all processes."""
+        return [folder / f"part-{number}.json" for number in range(processes.count())]
+
+    def write(self, file: str, shape: tuple[int, ...], dtype: Any, pieces: Iterator[tuple[int, Array]]) -> None:
+        """Write pieces of a table, each with its first row; the file has its size already."""
+        header = header_of(shape, dtype)
+        extents = self._extents.setdefault(file, [])
+        if processes.is_first():
+            extents.append(Extent(0, len(header), zlib.crc32(header)))
+        descriptor = self._opened(file)
+        try:
+            for first, rows in pieces:
+                data: Any = as_bytes(rows)
+                row_bytes = len(data) // max(len(rows), 1)
+                place = len(header) + first * row_bytes
+                if descriptor is not None and self._error is None:
+                    self._put(descriptor, file, data, place)
+                add(extents, Extent(place, len(data), zlib.crc32(data)))
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def finish(self) -> str | None:
+        """Flush the files to the disk and write the list; return the reason of the first failure, if any."""
+        try:
+            if self._error is not None:
+                raise self._error
+            for file in self._extents:
+                sync(self._folder / file)
+            write_durably(self.all(self._folder)[processes.index()], json.dumps(self._extents).encode())
+        except OSError as error:
+            return sentence(error)
+        return None
+
+    def _opened(self, file: str) -> int | None:
+        try:
+            return os.open(self._folder / file, os.O_WRONLY)
+        except OSError as error:
+            self._error = self._error or error
+            return None
+
+    def _put(self, descriptor: int, file: str, data: Any, place: int) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                done = os.pwrite(descriptor, view, place)
+                view, place = view[done:], place + done
+        except OSError as error:
+            self._error = OSError(error.errno, error.strerror, str(self._folder / file))
+
 
 IN_WORK: Final = ".orbax-checkpoint-tmp-group"
 """The ending of the temporary folder; leftovers of a killed writer are removed by its beginning, as Orbax's are."""

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from sparrow.cli.kept_programs import keep_programs
 from sparrow.cli.output import Mistake, begin, error_lines, set_quiet
 from sparrow.cli.parsing import parsed
-from sparrow.cli.quick_start import collect_next_to_nothing, collect_seldom
+from sparrow.cli.starting import collect_next_to_nothing, collect_seldom, keep_programs
 
 FAILED: Final = 1
 USER_ERROR: Final = 2

@@ -7,10 +7,9 @@ import json
 from typing import Any
 
 from sparrow.cli.command import Command, add_json, add_overrides, add_step, at_least_one
-from sparrow.cli.given_config import add_path
 from sparrow.cli.group import add_group
+from sparrow.cli.inputs import add_path, loaded
 from sparrow.cli.output import Mistake, note, out
-from sparrow.cli.saved import loaded
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,16 +1,16 @@
-"""``sparrow plan``."""
+"""``sparrow plan`` and ``sparrow feed``: a config before it is trained."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
-from sparrow.cli.command import Command, above_zero, add_json, at_least_one
-from sparrow.cli.given_config import add_config, given_config
+from sparrow.cli.command import Command, above_zero, add_json, at_least_one, seconds
+from sparrow.cli.inputs import add_config, given_config
 from sparrow.cli.output import out
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add_config(parser)
     add_json(parser)
@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> None:
+def plan_run(options: argparse.Namespace) -> None:
     """Show the plan of a config."""
     from sparrow import planning
 
@@ -47,11 +47,36 @@ def run(options: argparse.Namespace) -> None:
         planning.show_spread(many)
 
 
-COMMAND = Command(
+PLAN = Command(
     "plan",
     "Predict the memory and speed of a config, without training.",
-    arguments,
-    run,
+    plan_arguments,
+    plan_run,
     compiles=True,
     modules=("sparrow.planning",),
+)
+
+
+def feed_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add_config(parser)
+    parser.add_argument("--seconds", type=seconds, default=10.0, help="to measure, at most; 10 unless given")
+    add_json(parser)
+
+
+def feed_run(options: argparse.Namespace) -> None:
+    """Time the feed of a config."""
+    from sparrow import runs
+
+    times = runs.time_feed(given_config(options), options.seconds)
+    out(json.dumps(times.to_dict(), indent=1) if options.json else "\n".join(times.lines()))
+
+
+FEED = Command(
+    "feed",
+    "Time the way from files to the device alone, and name its slowest stage.",
+    feed_arguments,
+    feed_run,
+    compiles=True,
+    modules=("sparrow.runs",),
 )

@@ -8,8 +8,8 @@ from typing import Any
 
 from sparrow.cli.command import Command, add_overrides, add_step, at_least_one
 from sparrow.cli.group import add_group
+from sparrow.cli.inputs import loaded, make_folder
 from sparrow.cli.output import Mistake, out
-from sparrow.cli.saved import loaded, make_folder
 from sparrow.files import at
 
 

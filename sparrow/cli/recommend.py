@@ -1,15 +1,15 @@
-"""``sparrow recommend``."""
+"""``sparrow recommend`` and ``sparrow tree``."""
 
 from __future__ import annotations
 
 import argparse
 
 from sparrow.cli.command import KINDS, Command, add_overrides, add_step, at_least_one
+from sparrow.cli.inputs import loaded, write_table
 from sparrow.cli.output import out
-from sparrow.cli.saved import loaded, write_table
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def recommend_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("model_dir", help="the folder of a run whose model has two towers, a tree or codes")
     parser.add_argument("input", help="rows of users: a file, a folder, or a pattern in quotes")
@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=at_least_one, help="rows at a time; by default as in evaluation")
 
 
-def run(options: argparse.Namespace) -> None:
+def recommend_run(options: argparse.Namespace) -> None:
     """Write the best items of each user, into a Parquet file."""
     model = loaded(options)
     attributes = [name for name in options.attributes.split(",") if name]
@@ -44,11 +44,42 @@ def run(options: argparse.Namespace) -> None:
     out(f"{found.num_rows} rows among {len(index)} items to {options.output}")
 
 
-COMMAND = Command(
+RECOMMEND = Command(
     "recommend",
     "Write the best items of each user, by two towers, a tree or codes, into a Parquet file.",
-    arguments,
-    run,
+    recommend_arguments,
+    recommend_run,
+    compiles=True,
+    modules=("sparrow.runs",),
+)
+
+
+def tree_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("model_dir", help="a run of two towers; or one of tdm, whose tree is built again")
+    parser.add_argument("output", help="a Parquet file for data.tree.nodes: a row per node")
+    add_overrides(parser)
+    add_step(parser)
+    parser.add_argument("--items", help="files with a row per item; by default the items of the data to train on")
+    parser.add_argument("--id-column", help="the column of the ids in --items")
+    parser.add_argument("--attributes", default="", metavar="A,B", help="columns of the items that the nodes keep")
+    parser.add_argument("--branches", type=at_least_one, default=2, help="children of a node; default 2")
+
+
+def tree_run(options: argparse.Namespace) -> None:
+    """Write a tree of items, similar ones together, into a Parquet file."""
+    attributes = [name for name in options.attributes.split(",") if name]
+    items = {"id_column": options.id_column, "attributes": attributes, "branches": options.branches}
+    tree = loaded(options).item_tree(options.items, **items)
+    write_table(tree, options.output)
+    out(f"{tree.num_rows} nodes on {tree['level'][-1].as_py() + 1} levels to {options.output}")
+
+
+TREE = Command(
+    "tree",
+    "Write a tree of items, for the model tdm, from the vectors of a trained one.",
+    tree_arguments,
+    tree_run,
     compiles=True,
     modules=("sparrow.runs",),
 )

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
         import aiohttp  # noqa: F401
         import prometheus_client  # noqa: F401
     except ImportError as error:
-        raise Mistake(f'serving needs {error.name}: pip install "sparrow[serve]"') from None
+        raise Mistake(f'serving needs {error.name}: pip install "sparrow-rec[serve]"') from None
     from sparrow import processes, server
 
     if options.workers > 1 and not options.worker:

@@ -8,8 +8,8 @@ import os
 from typing import TYPE_CHECKING
 
 from sparrow.cli.command import Command, at_least_one
-from sparrow.cli.given_config import add_config, given_config
 from sparrow.cli.group import add_group
+from sparrow.cli.inputs import add_config, given_config
 from sparrow.cli.output import Mistake, is_quiet
 from sparrow.files import at, is_remote
 from sparrow.versions import __version__

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> None:
     try:
         import optuna  # noqa: F401
     except ImportError:
-        raise Mistake('tuning needs optuna: pip install "sparrow[tune]"') from None
+        raise Mistake('tuning needs optuna: pip install "sparrow-rec[tune]"') from None
     from sparrow import config, tuning
 
     space = {text: tuning.searched(text) for text in options.overrides}

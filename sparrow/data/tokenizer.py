@@ -45,7 +45,7 @@ class Tokenizer(Words):
             import tokenizers
         except ImportError:
             raise DataError(
-                "a tokenizer needs the library tokenizers: pip install 'sparrow[tokenize]'", self.where
+                "a tokenizer needs the library tokenizers: pip install 'sparrow-rec[tokenize]'", self.where
             ) from None
         try:
             made = tokenizers.Tokenizer.from_str(self._content.decode("utf-8"))

@@ -12,8 +12,16 @@ import numpy as np
 from sparrow import fields
 from sparrow.config import Assembly, need
 from sparrow.embedding import Sequence
-from sparrow.exports import signature
-from sparrow.exports.contents import Parameters, described_features, exported_ids, live_ids, streamed_tables, used_rows
+from sparrow.exports.contents import (
+    Parameters,
+    described_features,
+    described_inputs,
+    described_outputs,
+    exported_ids,
+    live_ids,
+    streamed_tables,
+    used_rows,
+)
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
 from sparrow.exports.smaller import TABLE_DTYPES, TableDtype, smaller, table_dtype
@@ -187,8 +195,8 @@ def _entry(program: Program, name: str, made: Exported, lengths: dict[str, int])
     read = {*(program.assembly.ids_of[lookup] for lookup in arguments.acts), *arguments.numbers}
     return FunctionEntry(
         file=_file(name),
-        inputs=signature.inputs([f for f in program.assembly.features if f.name in read], program.id_kinds),
-        outputs=signature.outputs(program.config.tasks, made),
+        inputs=described_inputs([f for f in program.assembly.features if f.name in read], program.id_kinds),
+        outputs=described_outputs(program.config.tasks, made),
         parameters=list(arguments.parameters),
         lookups=list(arguments.acts),
         numbers=[number for number in arguments.numbers if number != STATE],

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from sparrow.registry.names import nearest
+from sparrow.registry.synonyms import nearest
 
 T = TypeVar("T", bound=Callable[..., Any])
 

@@ -30,7 +30,7 @@ from typing import Any, Final
 import jax
 
 from sparrow.errors import ConfigError, Path, Problem, shown
-from sparrow.registry.names import nearest
+from sparrow.registry.synonyms import nearest
 
 
 class Mismatch(Exception):

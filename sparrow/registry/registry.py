@@ -11,8 +11,8 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from sparrow.errors import ConfigError, Problem, shown
 from sparrow.registry.arguments import answering
-from sparrow.registry.names import nearest
 from sparrow.registry.reading import REGISTRIES, freeze, make, read
+from sparrow.registry.synonyms import nearest
 from sparrow.registry.text import load_yaml
 from sparrow.registry.writing import written_fields
 

@@ -1,11 +1,12 @@
-"""Names that users of other libraries come with, and the names here: one table for constructors and configs.
+"""Names that users of other libraries come with, the names here, and the nearest valid name for errors.
 
-The names are those of JAX SparseCore, Keras, eFormer, optax, PyTorch, TorchRec and TensorFlow.
+One table for constructors and configs: names of JAX SparseCore, Keras, eFormer, optax, PyTorch, TorchRec, TensorFlow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import difflib
+from collections.abc import Collection, Iterable
 from typing import Final
 
 SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
@@ -199,3 +200,20 @@ def meant(name: str, valid: Collection[str]) -> str | None:
     ('beta1', 't_max', None)
     """
     return next((ours for ours in (*SYNONYMS.get(name, ()), name.lower()) if ours in valid and ours != name), None)
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """Return the tail of an error message: the name that is meant, or the nearest one, and all valid names.
+
+    >>> nearest("adm", ["adam", "sgd"])
+    "did you mean 'adam'? Valid names: adam, sgd"
+    >>> nearest("b1", ["beta1", "eps"])
+    "did you mean 'beta1'? Valid names: beta1, eps"
+    """
+    valid = sorted(candidates)
+    known = f"Valid names: {', '.join(valid) or 'none'}"
+    close = meant(name, valid)
+    if close is None and name in UNNEEDED:
+        return f"{UNNEEDED[name]}. {known}"
+    close = close or next(iter(difflib.get_close_matches(name, valid, n=1)), None)
+    return known if close is None else f"did you mean '{close}'? {known}"

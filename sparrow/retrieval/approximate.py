@@ -73,7 +73,7 @@ def faiss() -> Any:
         return importlib.import_module("faiss")
     except ImportError:
         raise ConfigError(
-            'approximate search needs FAISS: pip install "sparrow[search]", or use exact search'
+            'approximate search needs FAISS: pip install "sparrow-rec[search]", or use exact search'
         ) from None
 
 

@@ -19,9 +19,8 @@ from sparrow.rules.base import (
     step_count,
 )
 from sparrow.rules.ftrl import FTRL
-from sparrow.rules.names import RULES, register_rule
 from sparrow.rules.sgd import SGD, LarsSGD
-from sparrow.rules.shipped import SHIPPED
+from sparrow.rules.shipped import RULES, SHIPPED, register_rule
 from sparrow.rules.to_optax import as_optax
 
 __all__ = [

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 
 from sparrow.fields import integers_of, is_zero, numbers_of
 from sparrow.registry import FUNCTIONS, Registry
-from sparrow.schedules.descriptions import DESCRIPTIONS
+
+DESCRIPTIONS: Final = {
+    "decay_factor": "The factor of each decay.",
+    "decay_size": "The size of one decay.",
+    "end": "The last rate.",
+    "exponent": "The power of the cosine.",
+    "learning_rates": "The rate of each stretch after the first.",
+    "min_learning_rate": "The smallest rate.",
+    "schedule_sizes": "The counts at which the rate changes.",
+    "staircase": "Whether the rate falls in stairs instead of smoothly.",
+    "steps": "The count at which the last rate is reached, warmup included.",
+    "t_0": "The size of the first cycle.",
+    "t_max": "The size of the half cosine.",
+    "t_mult": "The factor by which each cycle is longer than the one before.",
+    "warmup": "Whether the rate rises in a line to the first change.",
+    "warmup_learning_rate": "The first rate of the warmup.",
+    "warmup_size": "The size of the warmup.",
+    "warmup_steps": "The size of the warmup.",
+}
 
 
 @dataclasses.dataclass(frozen=True)

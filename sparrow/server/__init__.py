@@ -1,6 +1,6 @@
 """The server: an export over HTTP. ``sparrow serve exported`` is the command line of it.
 
-It needs ``pip install "sparrow[serve]"``.
+It needs ``pip install "sparrow-rec[serve]"``.
 """
 
 from sparrow.server.limits import Limits

@@ -12,9 +12,8 @@
 from sparrow.serving.columns import arrow_column
 from sparrow.serving.deltas import Delta, Version
 from sparrow.serving.files import predict
-from sparrow.serving.function import Function
+from sparrow.serving.function import Function, KeptPrograms
 from sparrow.serving.histories import Histories, States, states_of
-from sparrow.serving.kept_programs import KeptPrograms
 from sparrow.serving.model import ExportedModel, is_export, load
 from sparrow.serving.program import CUSTOM_CALLS, called
 from sparrow.serving.ranking import Ranker

@@ -1,8 +1,8 @@
-"""`Function`: one exported function, from rows to its outputs."""
+"""`Function`: one exported function, from rows to its outputs; `KeptPrograms`: a limit on its compiled programs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -13,11 +13,41 @@ from sparrow.data import Batch, Feature, check_same_lengths
 from sparrow.embedding import FeatureSpec, size_class, to_bags
 from sparrow.serving.description import STATE, Description, FunctionEntry
 from sparrow.serving.ids import KnownIds
-from sparrow.serving.kept_programs import KeptPrograms
 from sparrow.serving.lookup import Table, flat, ordered, ordered_bags, pooled, width_of
 from sparrow.serving.packed import Places
 from sparrow.serving.plain import PlainLookups
 from sparrow.serving.reading import Reading
+
+
+class KeptPrograms:
+    """A jitted function's programs, all dropped when one more than the limit is needed.
+
+    >>> import jax, jax.numpy as jnp
+    >>> double = jax.jit(lambda x: 2 * x)
+    >>> kept = KeptPrograms(double, most=2)
+    >>> for size in (1, 2, 1, 3):
+    ...     print(kept.is_new(size), double(jnp.ones(size)).shape, double._cache_size())
+    True (1,) 1
+    True (2,) 2
+    False (1,) 2
+    True (3,) 1
+    """
+
+    def __init__(self, function: Any, most: int) -> None:
+        """Keep programs of ``function``, which `jax.jit` made."""
+        self._function, self._most = function, most
+        self._known: set[Hashable] = set()
+
+    def is_new(self, shapes: Hashable) -> bool:
+        """Return whether a program for ``shapes`` must be compiled; call this before the function."""
+        if shapes in self._known:
+            return False
+        if len(self._known) >= self._most:
+            self._function.clear_cache()
+            self._known.clear()
+        self._known.add(shapes)
+        return True
+
 
 KEPT: Final = 64
 """Programs that stay in memory, one per number of rows."""

@@ -16,7 +16,7 @@ import pytest
 
 from sparrow import config
 from sparrow.cli import main
-from sparrow.cli.given_config import given_config
+from sparrow.cli.inputs import given_config
 from sparrow.cli.parsing import COMMANDS
 from sparrow.config.sections.data import Split
 from sparrow.versions import __version__

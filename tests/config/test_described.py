@@ -8,7 +8,7 @@ import pytest
 import sparrow
 from sparrow.config.loading.registries import REGISTRIES
 from sparrow.data import IdFeature, SequenceFeature
-from sparrow.registry.described import described
+from sparrow.registry.schema import described
 
 SCHEMA = json.loads((Path(sparrow.__file__).parent / "config" / "schema.json").read_text())  # without what tests add
 

@@ -30,7 +30,7 @@ from sparrow.models import (
     WukongLayer,
 )
 from sparrow.registry import fields_of
-from sparrow.rules.names import RULES
+from sparrow.rules.shipped import RULES
 from tests.config.examples import valid
 
 REQUIRED = {

@@ -98,7 +98,7 @@ def test_names_of_other_libraries(number):
 def test_signatures_stay():
     assert list(inspect.signature(rules.SGD).parameters)[:1] == ["learning_rate"]
     assert list(inspect.signature(losses.l2).parameters) == ["predictions", "labels", "mean", "std"]
-    assert list(inspect.signature(sp.Embedder).parameters) == ["features", "backend", "mesh", "axis", "exchange"]
+    assert list(inspect.signature(sp.Embedder).parameters)[:5] == ["features", "backend", "mesh", "axis", "exchange"]
     assert rules.Adam(0.1).beta1 == 0.9
     assert dataclasses.replace(rules.Adam(0.1), beta1=0.5).beta1 == 0.5
     with pytest.raises(TypeError, match="has no argument 'b1': did you mean 'beta1'"):

@@ -1,14 +1,15 @@
-"""Installs a wheel in an environment of its own, and trains with it from Python and from the command line, twice: with
-the compiler of this machine, and without any.
+"""Installs each distribution in an empty environment of each Python that is here, and tries it: the quick start of
+docs/guides/ten_minutes.md, a table, and the command line; twice: with the compiler of this machine, and without any.
 
-python tests/smoke/wheel.py build/wheels/sparrow-*.whl
+python tests/smoke/wheel.py build/release/*
 """
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
 
 TRIAL = """
@@ -35,25 +36,44 @@ train: {batch_size: 512, epochs: 1, sparse_optimizer: adagrad, dense_optimizer: 
 """
 
 
-def main(wheel: Path) -> None:
+PYTHONS = ("python3.11", "python3.12", "python3.13")
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "ten_minutes.md"
+
+
+def quick_start() -> str:
+    """The Python of the page, as one program."""
+    return "\n".join(re.findall(r"(?ms)^```python$(.*?)^```$", PAGE.read_text()))
+
+
+def check(distribution: Path, python: str) -> None:
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
-        venv.create(folder / "venv", with_pip=True)
+        subprocess.run([python, "-m", "venv", folder / "venv"], check=True)
         bin = folder / "venv" / "bin"
-        subprocess.run([bin / "python", "-m", "pip", "install", "--quiet", wheel], check=True)
+        subprocess.run([bin / "python", "-m", "pip", "install", "--quiet", distribution, "pandas"], check=True)
         (folder / "clicks.yaml").write_text(CONFIG)
         for name, path in (("with a compiler", os.environ["PATH"]), ("without one", str(bin))):
             environment = {**os.environ, "PATH": path, "SPARROW_CACHE_DIR": str(folder / name), "CXX": ""}
             environment.pop("PYTHONPATH", None)
             trials = (
                 [bin / "python", "-c", TRIAL],
+                [bin / "python", "-c", quick_start()],
                 [bin / "sparrow", "train", "clicks.yaml", "--model-dir", f"run {name}"],
                 [bin / "sparrow", "export", f"run {name}", f"exported {name}"],
             )
-            print(f"--- {name}", flush=True)
+            print(f"--- {distribution.name}, {python}, {name}", flush=True)
+            (folder / name).mkdir()
             for trial in trials:
                 subprocess.run(trial, cwd=folder, env=environment, check=True)
+                shutil.rmtree(folder / "shop", ignore_errors=True)
+
+
+def main(distributions: list[Path]) -> None:
+    pythons = [found for name in PYTHONS if (found := shutil.which(name))] or [sys.executable]
+    for distribution in distributions:
+        for python in pythons:
+            check(distribution, python)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve())
+    main([Path(given).resolve() for given in sys.argv[1:]])

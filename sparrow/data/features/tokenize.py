@@ -41,7 +41,7 @@ NORMALIZERS: Final[Mapping[str, Callable[[str], str]]] = {
 class TokenizeFeature(SparseFeature):
     """The tokens of a text, whose embeddings are pooled. It needs the library ``tokenizers``.
 
-    ``pip install 'sparrow[tokenize]'`` installs it.
+    ``pip install 'sparrow-rec[tokenize]'`` installs it.
 
     Attributes:
       name: the name of the feature.

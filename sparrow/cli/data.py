@@ -1,16 +1,46 @@
-"""``sparrow vocab``."""
+"""``sparrow sample`` and ``sparrow vocab``: commands that write data."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from sparrow.cli.command import Command, at_least_one
+from sparrow.cli.inputs import add_config, given_config, is_torcheasyrec, make_folder
 from sparrow.cli.output import Mistake, out
-from sparrow.cli.saved import make_folder
 from sparrow.files import at
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def sample_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add_config(parser, output="the folder for the files, made if needed")
+    parser.add_argument(
+        "--rows", type=at_least_one, default=10_000, metavar="N", help="rows to train on; 10,000 unless given"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="another seed gives other rows; 0 unless given")
+
+
+def sample_run(options: argparse.Namespace) -> None:
+    """Write files that fit a config, and the config that reads them."""
+    from sparrow import config, samples
+
+    folder = Path(options.output)
+    make_folder(folder)
+    if is_torcheasyrec(options.config):  # its own paths, empty or of tables elsewhere, do not matter
+        options.overrides = [
+            *(f"{field}={folder / 'rows.parquet'}" for field in config.path_fields(options.config)),
+            *options.overrides,
+        ]
+    made = samples.write(given_config(options), folder, options.rows, options.seed)
+    for path in sorted(folder.glob("*.parquet")):
+        out(f"{path}")
+    out(f"{folder / 'config.yaml'}: sparrow train {folder / 'config.yaml'}" + ("" if made.model_dir else " RUN"))
+
+
+SAMPLE = Command("sample", "Write files that fit a config, to try it without its data.", sample_arguments, sample_run)
+
+
+def vocab_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("data", help="Parquet files; text files with --separator; or the folder of a run")
     parser.add_argument(
@@ -27,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-words", type=at_least_one, help="keep this many of the most frequent words")
 
 
-def run(options: argparse.Namespace) -> None:
+def vocab_run(options: argparse.Namespace) -> None:
     """Build vocabularies of columns, or show the ids of a run's dynamic tables."""
     if (at(options.data) / "checkpoints").is_dir():
         _ids_of_run(options)
@@ -73,4 +103,9 @@ def _column_and_separator(text: str) -> tuple[str, str | None]:
     return column, separator or None
 
 
-COMMAND = Command("vocab", "Build vocabularies of columns, or show the ids of a run's dynamic tables.", arguments, run)
+VOCAB = Command(
+    "vocab",
+    "Build vocabularies of columns, or show the ids of a run's dynamic tables.",
+    vocab_arguments,
+    vocab_run,
+)

@@ -1,12 +1,30 @@
-"""Compiled programs that are kept between commands: JAX's persistent compilation cache."""
+"""A quick start of commands: little garbage collection during imports, and compiled programs that are kept."""
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 from typing import Any, Final
 
 from sparrow.cli.output import note
+
+YOUNG: Final = 50_000
+"""New objects between two collections: imports and traces make millions of objects that stay."""
+IMPORTED: Final = 2_000_000
+"""The same while modules are imported: more than all of them make."""
+
+
+def collect_next_to_nothing() -> None:
+    """Collect next to no garbage while modules are imported: nearly all of their objects stay."""
+    gc.set_threshold(IMPORTED, *gc.get_threshold()[1:])
+
+
+def collect_seldom() -> None:
+    """Collect garbage seldom from now on, in the whole process, and never among the objects that exist by now."""
+    gc.freeze()
+    gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
+
 
 SWITCH: Final = "SPARROW_KEEP_PROGRAMS"
 """Set to 0, nothing is kept."""

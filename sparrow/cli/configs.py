@@ -1,4 +1,4 @@
-"""``sparrow init``."""
+"""``sparrow init`` and ``sparrow import-config``: commands that write configs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from sparrow.cli.command import Command
+from sparrow.cli.inputs import add_config, given_config, is_torcheasyrec, overrides
 from sparrow.cli.output import Mistake, note, out
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def init_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("data", help="a Parquet file, or a text file with a header (.csv, .tsv)")
     parser.add_argument("output", nargs="?", help="the config to write; by default the standard output")
@@ -24,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--evaluate", metavar="FILE", help="data to evaluate on; by default a part of the file")
 
 
-def run(options: argparse.Namespace) -> None:
+def init_run(options: argparse.Namespace) -> None:
     """Write a first config for a file, with the reason for each guess."""
     from sparrow import frames
 
@@ -42,4 +43,34 @@ def run(options: argparse.Namespace) -> None:
     note(f"wrote {path}: read it, then run sparrow plan {path} and sparrow train {path} --model-dir runs/first")
 
 
-COMMAND = Command("init", "Write a first config for a Parquet or CSV file, with comments.", arguments, run)
+INIT = Command("init", "Write a first config for a Parquet or CSV file, with comments.", init_arguments, init_run)
+
+
+def import_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add_config(parser)
+    parser.add_argument(
+        "--report", action="store_true", help="print the outcome of each field of a TorchEasyRec config"
+    )
+    parser.add_argument("--form", choices=("yaml", "json"), default="yaml", help="by default yaml")
+
+
+def import_config_run(options: argparse.Namespace) -> None:
+    """Write a config in Sparrow's form."""
+    from sparrow import config
+
+    if not options.report:
+        out(config.dumps(given_config(options), options.form), end="")
+        return
+    if not is_torcheasyrec(options.config):
+        raise Mistake(f"--report is of configs of TorchEasyRec, which end with .config; got {options.config}")
+    lines, error = config.import_report(options.config, overrides(options))
+    for line in lines:
+        out(line)
+    if error is not None:
+        raise error
+
+
+IMPORT_CONFIG = Command(
+    "import-config", "Write a config, such as one of TorchEasyRec, as YAML.", import_config_arguments, import_config_run
+)
