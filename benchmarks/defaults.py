@@ -2,6 +2,17 @@
 
     python benchmarks/defaults.py                       # the defaults alone
     python benchmarks/defaults.py --grid --only ids     # and the grid, on one table
+    python benchmarks/defaults.py --choices FOLDER --clicks FILES --ratings FILE --peers VENV/bin/python
+
+Public data, three seeds each, beside implicit's ALS and LightGBM in the environment ``--peers``; nothing is downloaded:
+
+choices
+    ``train.txt``, ``valid.txt`` and ``test.txt``, a line for each user: the user, then the items. Recall@20 among all
+    items without those of training, mean over users. The rows of ``valid.txt`` are for early stopping.
+clicks
+    Files in libfm's format, one number a field, labels -1 and 1, such as Frappe's. A fifth of the rows is the test.
+ratings
+    A Parquet file of users, items, ratings and further columns, such as MovieLens-100k joined. A tenth is the test.
 
 Each table is cut into rows to fit on, of which `fit` holds a tenth out for early stopping, and rows to test on. The
 linear model is scikit-learn's, on one-hot ids and standardized numbers, with the best of three strengths of its
@@ -13,6 +24,9 @@ from __future__ import annotations
 import argparse
 import io
 import itertools
+import pathlib
+import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -178,13 +192,123 @@ def linear(frame: pd.DataFrame) -> float:
     return max(found) if binary else min(found)
 
 
+ALS = """
+import sys, numpy as np, scipy.sparse as sp
+from implicit.als import AlternatingLeastSquares
+train, users, seed, tuned, out = np.load(sys.argv[1]), np.load(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+matrix = sp.csr_matrix((np.ones(len(train), np.float32), train.T), shape=(max(train[:, 0].max(), users.max()) + 1,
+                                                                         train[:, 1].max() + 1))
+options = dict(factors=64, regularization=10, alpha=5, iterations=20) if tuned == "tuned" else {}
+model = AlternatingLeastSquares(random_state=seed, num_threads=1, **options)
+model.fit(matrix, show_progress=False)
+np.save(out, model.recommend(users, matrix[users], N=20)[0])
+"""
+LIGHTGBM = """
+import sys, numpy as np, pandas as pd, lightgbm
+train, test, kind, seed = pd.read_parquet(sys.argv[1]), pd.read_parquet(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+labels = train.pop("y")
+if kind == "categories":
+    kinds = {name: pd.CategoricalDtype(sorted({*train[name], *test[name]})) for name in train}
+    train, test = train.astype(kinds), test.astype(kinds)
+model = lightgbm.LGBMClassifier(random_state=seed, verbose=-1, n_jobs=1).fit(train, labels)
+np.save(sys.argv[5], model.predict_proba(test)[:, 1])
+"""
+
+
+def pairs(file: pathlib.Path) -> pd.DataFrame:
+    """Return users and items of a file with a line for each user."""
+    lines = [np.array(line.split(), np.int64) for line in file.read_text().splitlines()]
+    rows = [np.stack([np.full(len(line) - 1, line[0]), line[1:]], axis=1) for line in lines]
+    return pd.DataFrame(np.concatenate(rows), columns=["user", "item"])
+
+
+def choices(folder: pathlib.Path, peers: str | None, seed: int) -> None:
+    """Print Recall@20 of two towers by default, and of ALS by default and tuned."""
+    train, valid, test = (pairs(folder / f"{part}.txt") for part in ("train", "valid", "test"))
+    chosen = test.groupby("user")["item"].agg(set)
+    users = chosen.index.to_numpy()
+
+    def recall(lists: Any) -> float:
+        return float(np.mean([len(chosen[user] & set(items)) / len(chosen[user]) for user, items in lists]))
+
+    began = time.perf_counter()
+    run = sp.fit(train, user="user", item="item", evaluate=valid, seed=seed, stream=io.StringIO())
+    seconds = time.perf_counter() - began
+    found = run.recommend(pd.DataFrame({"user": users}), k=20, exclude_seen=True)
+    ours = recall(found.groupby("user")["item"])
+    print(f"choices, seed {seed}: fit {ours:.4f} in {seconds:.0f} s, best step {run.step} of {run.steps}", flush=True)
+    if peers is None:
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        files = [f"{scratch}/{name}.npy" for name in ("train", "users", "out")]
+        np.save(files[0], train.to_numpy())
+        np.save(files[1], users)
+        for way in ("default", "tuned"):
+            subprocess.run([peers, "-c", ALS, *files[:2], str(seed), way, files[2]], check=True)
+            lists = zip(users, np.load(files[2]).tolist(), strict=True)
+            print(f"choices, seed {seed}: ALS {way} {recall(lists):.4f}", flush=True)
+
+
+def clicks(files: list[pathlib.Path], peers: str | None, seed: int) -> None:
+    """Print AUC and log loss by default, and those of LightGBM with columns as categories and as numbers."""
+    from sklearn.metrics import log_loss, roc_auc_score
+
+    lines = [line.split() for file in files for line in file.read_text().splitlines()]
+    frame = pd.DataFrame([[int(each.split(":")[0]) for each in line[1:]] for line in lines]).rename(columns=str)
+    frame["y"] = [int(float(line[0]) > 0) for line in lines]
+    is_test = np.random.default_rng(seed).random(len(frame)) < 0.2
+    train, test = frame[~is_test].reset_index(drop=True), frame[is_test].reset_index(drop=True)
+    truth = test.pop("y")
+
+    def show(name: str, predicted: Any) -> None:
+        area, loss = roc_auc_score(truth, predicted), log_loss(truth, predicted)
+        print(f"clicks, seed {seed}: {name} AUC {area:.4f}, log loss {loss:.4f}", flush=True)
+
+    run = sp.fit(train, target="y", seed=seed, stream=io.StringIO())
+    show(f"fit (best step {run.step} of {run.steps})", run.predict(test)["y"])
+    if peers is None:
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        paths = [f"{scratch}/{name}.parquet" for name in ("train", "test")]
+        train.to_parquet(paths[0])
+        test.to_parquet(paths[1])
+        for kind in ("categories", "numbers"):
+            subprocess.run([peers, "-c", LIGHTGBM, *paths, kind, str(seed), f"{scratch}/out.npy"], check=True)
+            show(f"LightGBM, {kind}", np.load(f"{scratch}/out.npy"))
+
+
+def columns(file: pathlib.Path, seed: int) -> None:
+    """Print the error of ratings with all columns, and with user and item alone."""
+    frame = pd.read_parquet(file)
+    is_test = np.random.default_rng(seed).random(len(frame)) < 0.1
+    for name, used in (("all columns", list(frame)), ("user and item", ["user_id", "movie_id", "rating"])):
+        run = sp.fit(frame.loc[~is_test, used], target="rating", seed=seed, stream=io.StringIO())
+        predicted = run.predict(frame.loc[is_test, [each for each in used if each != "rating"]])["rating"]
+        error = score(frame.loc[is_test, "rating"].to_numpy(), predicted)
+        print(f"ratings, seed {seed}: {name} {error:.4f}", flush=True)
+
+
 def main() -> None:
     """Print a line for each table, and for each point of the grid."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=TABLES, nargs="*", default=list(TABLES))
     parser.add_argument("--grid", action="store_true")
+    parser.add_argument("--choices", type=pathlib.Path)
+    parser.add_argument("--clicks", type=pathlib.Path, nargs="+")
+    parser.add_argument("--ratings", type=pathlib.Path)
+    parser.add_argument("--peers", help="a Python with implicit and lightgbm")
+    parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    for seed in range(options.seeds):
+        if options.choices:
+            choices(options.choices, options.peers, seed)
+        if options.clicks:
+            clicks(options.clicks, options.peers, seed)
+        if options.ratings:
+            columns(options.ratings, seed)
+    if options.choices or options.clicks or options.ratings:
+        return
     for name in options.only:
         frame = TABLES[name]()
         got, about = fitted(frame)

@@ -34,10 +34,16 @@ class Axis:
         log: bool = False,
         tight: bool = False,
         count: int = 4,
+        least: float = 0.0,
     ) -> Axis:
         """Return an axis that holds all values that are finite (and, for ``log``, above 0).
 
-        ``tight``: it ends where the values do, not at a tick.
+        ``tight``: it ends where the values do, not at a tick; ``least``: the smallest span, as a share of the largest
+        value, so that noise does not fill the chart.
+
+        >>> axis = Axis.around([0.982, 0.986], "hit rate", least=0.1)
+        >>> axis.low, axis.high
+        (0.92, 1.04)
         """
         kept = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
         low, high = (min(kept), max(kept)) if kept else (1.0, 10.0) if log else (0.0, 1.0)
@@ -45,6 +51,8 @@ class Axis:
             return cls._of_log(title, low, high)
         if from_zero:
             low, high = min(low, 0.0), max(high, 0.0)
+        if low < high and (short := least * max(abs(low), abs(high)) - (high - low)) > 0:
+            low, high = low - short / 2, high + short / 2
         if low == high:  # one value alone stands in the middle
             room = abs(low) * 0.1 or 1.0
             low, high = low - room, high + room

@@ -16,6 +16,10 @@ STEP: Final = "optimizer step"
 SPEED: Final = "examples_per_second"
 WAITING: Final = "waiting_for_data"
 LOSS: Final = "loss"
+AMONG_ALL: Final = "catalog_"
+"""Metrics of chosen items among all items begin with it."""
+LEAST: Final = 0.05
+"""The smallest span of a metric's axis, as a share of its largest value."""
 RATE: Final = "learning_rate/"
 NORM: Final = "gradient_norm"
 MEMORY: Final = {"device_memory": "device memory", "host_memory": "memory of the process"}
@@ -41,11 +45,33 @@ def metric_names(run: RecordedRun, kind: str) -> list[str]:
 
 
 def learning_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
-    """One chart a metric: training and evaluations of every run that has it."""
+    """One chart a metric: training and evaluations of every run that has it.
+
+    The metrics of one run among all items share a chart: they answer one question, on one scale.
+    """
     names = dict.fromkeys(
         name for run in runs for name in itertools.chain.from_iterable(metric_names(run, kind) for kind in KINDS)
     )
-    return [_by_step(runs, name, name) for name in names]
+    shared = [name for name in names if name.startswith(AMONG_ALL)] if len(runs) == 1 else []
+    charts = [_by_step(runs, name, name) for name in names if len(shared) < 2 or name not in shared]
+    return charts if len(shared) < 2 else [*charts[:1], _among_all(runs[0], shared), *charts[1:]]
+
+
+def _among_all(run: RecordedRun, names: Sequence[str]) -> Chart:
+    """Return the chart of the metrics among all items."""
+    series = []
+    for index, name in enumerate(names):
+        points = run.points("eval", name)
+        decides = run.criterion is not None and run.criterion.metric == name and run.best is not None
+        ring = run.best.step if decides and run.best is not None else None
+        label = name.removeprefix(AMONG_ALL)
+        series.append(Series(label, points.steps, points.values, color=index, points=True, ring=ring))
+    y = Axis.around((value for line in series for value in line.y), "among all items", from_zero=True)
+    marks, epochs = _marks([run]), _epochs([run])
+    return Chart(
+        "Chosen items among all items", series, _steps(series), y, legend=True, id="metric-catalog", marks=marks,
+        epochs=epochs,
+    )  # fmt: skip
 
 
 def rate_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
@@ -146,7 +172,7 @@ def _by_step(runs: Sequence[RecordedRun], name: str, title: str) -> Chart:
             ring = run.best.step if is_eval and decides and run.best is not None else None
             values = held.values if smooth is None else smooth
             series.append(Series(label, held.steps, values, color=color, points=is_eval, faint=faint, ring=ring))
-    y = Axis.around((value for line in series for value in line.y), name)
+    y = Axis.around((value for line in series for value in line.y), name, least=LEAST)
     notes = ["training is smoothed" if several else "training is smoothed, with each line behind it"] * is_smoothed
     if gaps:
         notes.append(f"{gaps} point{'s' * (gaps > 1)} without a value (the metric was not defined, or not finite)")
