@@ -92,7 +92,6 @@ def test_mmoe():
             "must be an integer in quotes",
         ),
         ("hash_bucket_size: 8", "", "give one of num_buckets, hash_bucket_size, vocab_list, vocab_dict, vocab_file,"),
-        ("hash_bucket_size: 8", "hash_bucket_size: 8 value_dim: 2", "not supported: ids may be one or any number"),
         ("with_header: true", "", "is required for CSV files without a header"),
         (
             "with_header: true",

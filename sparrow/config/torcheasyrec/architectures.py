@@ -13,7 +13,6 @@ from sparrow.config.torcheasyrec.layers import (
     make_mlp,
     mask_blocks,
     mlp,
-    optional_mlp,
     ranker,
     retriever_channel,
     task_tower,
@@ -39,9 +38,10 @@ Options = dict[str, Any]
 
 def architecture(name: str, block: Block, config: Block) -> ModelRecord:
     """Return the record of a model. ``config``: ``model_config``, which holds losses and the number of classes."""
-    options = (
-        (rqvae if name == "sid_rqvae" else rqkmeans)(block, config) if name in SEMANTIC_IDS else _OPTIONS[name](block)
-    )
+    if name in SEMANTIC_IDS:
+        options = (rqvae if name == "sid_rqvae" else rqkmeans)(block, config)
+    else:
+        options = _taken(block, *_FIELDS[name]) if name in _FIELDS else _OPTIONS[name](block)
     ours = _RENAMED.get(name, name)
     if "num_classes" in {field.name for field in dataclasses.fields(registry[ours])}:
         options["num_classes"] = config["num_class"]
@@ -58,69 +58,42 @@ _RENAMED: Final = {
 """Models that are a form of another one here."""
 
 
-def _wide_model(block: Block) -> Options:
-    return {"deep": mlp(block["deep"]), "final": optional_mlp(block["final"])}
+def _taken(block: Block, *names: str) -> Options:
+    """Return fields that our record has under the same names."""
+    return {name: _value(block[name]) for name in names}
 
 
-def _dlrm(block: Block) -> Options:
-    return {
-        "dense_mlp": optional_mlp(block["dense_mlp"]),
-        "final": mlp(block["final"]),
-        "arch_with_sparse": block["arch_with_sparse"],
-    }
+def _value(held: Any) -> Any:
+    """Return a field as our records have it: messages as records."""
+    if isinstance(held, Block):
+        return _MESSAGES[held.kind](held)
+    is_list = isinstance(held, list | tuple) and any(isinstance(each, Block) for each in held)
+    return tuple(map(_value, held)) if is_list else held
 
 
-def _multi_tower(block: Block) -> Options:
-    return {"towers": tuple(map(tower, block["towers"])), "final": mlp(block["final"])}
+def _din_tower(block: Block) -> DINTower:
+    return DINTower(block["input"], mlp(block["attn_mlp"]))
 
 
-def _multi_tower_din(block: Block) -> Options:
-    towers = tuple(DINTower(entry["input"], mlp(entry["attn_mlp"])) for entry in block["din_towers"])
-    return {**_multi_tower(block), "din_towers": towers}
-
-
-def _mask_net(block: Block) -> Options:
-    return {"mask_net_module": mask_blocks(block["mask_net_module"])}
+def _wukong_layer(block: Block) -> WukongLayer:
+    with block.locating():
+        return WukongLayer(**_taken(block, *(field.name for field in dataclasses.fields(WukongLayer))))
 
 
 def _dcn_v1(block: Block) -> Options:
-    return {"deep": mlp(block["deep"]), "final": mlp(block["final"]), "cross_num": block["cross"]["cross_num"]}
+    return {**_taken(block, "deep", "final"), "cross_num": block["cross"]["cross_num"]}
 
 
 def _dcn_v2(block: Block) -> Options:
     return {
-        "backbone": optional_mlp(block["backbone"]),
-        "deep": optional_mlp(block["deep"]),
-        "final": mlp(block["final"]),
+        **_taken(block, "backbone", "deep", "final"),
         "cross_num": block["cross"]["cross_num"],
         "low_rank": block["cross"]["low_rank"] or None,
     }
 
 
 def _xdeepfm(block: Block) -> Options:
-    sizes = block["cin"]["cin_layer_size"]
-    return {"cin_layer_size": sizes, "deep": mlp(block["deep"]), "final": mlp(block["final"])}
-
-
-def _wukong(block: Block) -> Options:
-    def layer(entry: Block) -> WukongLayer:
-        with entry.locating():
-            return WukongLayer(
-                lcb_feature_num=entry["lcb_feature_num"],
-                fmb_feature_num=entry["fmb_feature_num"],
-                feature_num_mlp=mlp(entry["feature_num_mlp"]),
-                compressed_feature_num=entry["compressed_feature_num"],
-            )
-
-    return {
-        "dense_mlp": optional_mlp(block["dense_mlp"]),
-        "wukong_layers": tuple(map(layer, block["wukong_layers"])),
-        "final": mlp(block["final"]),
-    }
-
-
-def _task_towers(block: Block) -> Options:
-    return {"task_towers": tuple(map(task_tower, block["task_towers"]))}
+    return {"cin_layer_size": block["cin"]["cin_layer_size"], **_taken(block, "deep", "final")}
 
 
 def _simple_multi_task(block: Block) -> Options:
@@ -130,29 +103,11 @@ def _simple_multi_task(block: Block) -> Options:
 
 
 def _experts(block: Block) -> Options:
-    return {
-        "expert_mlp": optional_mlp(block["expert_mlp"]),
-        "gate_mlp": optional_mlp(block["gate_mlp"]),
-        "num_experts": block["num_expert"],
-    }
-
-
-def _mmoe(block: Block) -> Options:
-    return {**_experts(block), **_task_towers(block)}
+    return {**_taken(block, "expert_mlp", "gate_mlp", "task_towers"), "num_experts": block["num_expert"]}
 
 
 def _dbmtl(block: Block) -> Options:
-    return {
-        **_experts(block),
-        "mask_net": mask_blocks(block["mask_net"]),
-        "bottom_mlp": optional_mlp(block["bottom_mlp"]),
-        "task_towers": tuple(map(bayes_tower, block["task_towers"])),
-    }
-
-
-def _ple(block: Block) -> Options:
-    networks = tuple(map(extraction_network, block["extraction_networks"]))
-    return {"extraction_networks": networks, **_task_towers(block)}
+    return {**_experts(block), **_taken(block, "mask_net", "bottom_mlp")}
 
 
 def _pepnet(block: Block) -> Options:
@@ -161,11 +116,9 @@ def _pepnet(block: Block) -> Options:
         for field in ("ppnet_activation", "ppnet_dropout_ratio"):
             block.note("there are no ppnet_hidden_units", field)
     return {
-        **_task_towers(block),
+        **_taken(block, "task_towers", "epnet_gamma", "ppnet_gamma"),
         "ppnet": make_mlp(block, "ppnet_", units) if units else None,
         "epnet_hidden_unit": block["epnet_hidden_unit"] or None,
-        "epnet_gamma": block["epnet_gamma"],
-        "ppnet_gamma": block["ppnet_gamma"],
         "task_domain_num": block["task_domain_num"] if "domain_input_name" in block else 1,
     }
 
@@ -181,7 +134,7 @@ def _matching(block: Block) -> Options:
 
 
 def _dssm(block: Block) -> Options:
-    return {**_matching(block), "user_tower": tower(block["user_tower"]), "item_tower": tower(block["item_tower"])}
+    return {**_matching(block), **_taken(block, "user_tower", "item_tower")}
 
 
 def _dat(block: Block) -> Options:
@@ -190,27 +143,20 @@ def _dat(block: Block) -> Options:
         **_matching(block),
         **{f"{side}_tower": Tower(entry["input"], mlp(entry["mlp"])) for side, entry in sides.items()},
         **{f"{side}_augment": entry["augment_input"] for side, entry in sides.items()},
-        "amm_u_weight": block["amm_u_weight"],
-        "amm_i_weight": block["amm_i_weight"],
+        **_taken(block, "amm_u_weight", "amm_i_weight"),
     }
 
 
 def _mind(block: Block) -> Options:
     user, capsules = block["user_tower"], block["user_tower"]["capsule_config"]
     with capsules.locating():
-        routing = Capsules(**{field.name: capsules[field.name] for field in dataclasses.fields(Capsules)})
+        routing = Capsules(**_taken(capsules, *(field.name for field in dataclasses.fields(Capsules))))
     return {
         **_matching(block),
         "user_tower": MINDUserTower(
-            input=user["input"],
-            history_input=user["history_input"],
-            user_mlp=mlp(user["user_mlp"]),
-            capsule_config=routing,
-            concat_mlp=mlp(user["concat_mlp"]),
-            hist_seq_mlp=optional_mlp(user["hist_seq_mlp"]),
+            **_taken(user, "input", "history_input", "user_mlp", "concat_mlp", "hist_seq_mlp"), capsule_config=routing
         ),
-        "item_tower": tower(block["item_tower"]),
-        "simi_pow": block["simi_pow"],
+        **_taken(block, "item_tower", "simi_pow"),
     }
 
 
@@ -222,12 +168,7 @@ def _hstu_match(block: Block) -> Options:
 
 
 def _tdm(block: Block) -> Options:
-    windows = block["multiwindow_din"]
-    return {
-        "windows_len": windows["windows_len"],
-        "attn_mlp": mlp(windows["attn_mlp"]),
-        "final": mlp(block["final"]),
-    }
+    return {**_taken(block["multiwindow_din"], "windows_len", "attn_mlp"), **_taken(block, "final")}
 
 
 def _rocket_launching(block: Block) -> Options:
@@ -240,29 +181,40 @@ def _rocket_launching(block: Block) -> Options:
             "feature_distillation_function",
         )
     return {
-        "share_mlp": optional_mlp(block["share_mlp"]),
-        "booster_mlp": mlp(block["booster_mlp"]),
-        "light_mlp": mlp(block["light_mlp"]),
-        "feature_based_distillation": block["feature_based_distillation"],
+        **_taken(block, "share_mlp", "booster_mlp", "light_mlp", "feature_based_distillation"),
         "feature_distillation_function": function.lower(),
     }
 
 
+_MESSAGES: Final[Mapping[str, Callable[[Block], Any]]] = {
+    "MLP": mlp,
+    "Tower": tower,
+    "DINTower": _din_tower,
+    "TaskTower": task_tower,
+    "BayesTaskTower": bayes_tower,
+    "ExtractionNetwork": extraction_network,
+    "MaskNetModule": mask_blocks,
+    "WuKongLayer": _wukong_layer,
+}
+"""The records of messages inside of models."""
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "deepfm": ("deep", "final"),
+    "wide_and_deep": ("deep", "final"),
+    "dlrm": ("dense_mlp", "final", "arch_with_sparse"),
+    "multi_tower": ("towers", "final"),
+    "multi_tower_din": ("towers", "din_towers", "final"),
+    "mask_net": ("mask_net_module",),
+    "wukong": ("dense_mlp", "wukong_layers", "final"),
+    "ple": ("extraction_networks", "task_towers"),
+}
+"""The models whose fields have the names of ours."""
 _OPTIONS: Final[Mapping[str, Callable[[Block], Options]]] = {
-    "deepfm": _wide_model,
-    "wide_and_deep": _wide_model,
-    "dlrm": _dlrm,
-    "multi_tower": _multi_tower,
-    "multi_tower_din": _multi_tower_din,
-    "mask_net": _mask_net,
     "dcn_v1": _dcn_v1,
     "dcn_v2": _dcn_v2,
     "xdeepfm": _xdeepfm,
-    "wukong": _wukong,
     "simple_multi_task": _simple_multi_task,
-    "mmoe": _mmoe,
+    "mmoe": _experts,
     "dbmtl": _dbmtl,
-    "ple": _ple,
     "pepnet": _pepnet,
     "dssm": _dssm,
     "dssm_v2": _dssm,
