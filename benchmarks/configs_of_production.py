@@ -6,7 +6,7 @@
     python benchmarks/configs_of_production.py                  # on a GPU: DCN-v2, batch 16,384, bfloat16
 
 26 features of 64-bit ids, strings or lists (``--kind``) are generated with a few frequent ids and many rare ones, in
-memory. Runs of all kinds take turns. Printed: examples a second of the trainer from step ``--from`` on and before it,
+memory. Runs of all kinds take turns. Printed: examples per second of the trainer from step ``--from`` on and before it,
 by the clock and by processor time, and the bare step on batches that are packed and ready, with static tables; ratios
 are of the plain run of the same turn. With ``--feed``: the processor time of the feed alone, of all threads, for each
 example.
@@ -160,7 +160,7 @@ def rows_moved(trained: Any, steps: int) -> dict[str, float]:
 
 
 def bare(given: dict[str, Any], options: argparse.Namespace) -> float:
-    """Return the examples a second of the jitted step with static tables, on batches that are ready."""
+    """Return the examples per second of the jitted step with static tables, on batches that are ready."""
     program = runs.Program.of(config("plain", given, options))
     pipeline = configs.train_pipeline(program.config, program.preparer(use="train"))
     batches: Iterator[Any] = iter(pipeline)

@@ -88,7 +88,7 @@ class Tree:
         )
 
     def run(self) -> dict[str, float]:
-        """Return examples a second, of wall time and of processor time."""
+        """Return examples per second, of wall time and of processor time."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")

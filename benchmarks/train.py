@@ -243,7 +243,7 @@ class Torch:
 
 
 def measure(case: Case, path: pathlib.Path, examples: int, options: argparse.Namespace, on_gpu: bool) -> dict[str, Any]:
-    """Medians over rounds in which all take turns, in examples a second."""
+    """Medians over rounds in which all take turns, in examples per second."""
     ours = Ours(config(case, path, options.rows, options.epochs, on_gpu, options.threads), ready=16)
     workers = [int(number) for number in options.workers.split(",")]
     speeds: dict[str, list[float]] = {}

@@ -93,7 +93,7 @@ def main() -> None:
                 progress.update(task, completed=step + 1, loss=float(loss))
     seconds = time.perf_counter() - began
     auc, best = evaluate(model, data, 32)
-    print(f"{steps * BATCH / seconds:,.0f} examples a second")
+    print(f"{steps * BATCH / seconds:,.0f} examples per second")
     print(f"AUC {auc:.4f}; the best possible is {best:.4f} (difference {best - auc:.4f})")
 
 

@@ -61,7 +61,7 @@ def main() -> None:
     loaded = config.load(Path(__file__).with_name("deepfm_criteo.yaml"), [*paths, *overrides])
     trained = runs.train(loaded, folder / "model")
     auc = trained.results["auc"]
-    print(f"{trained.examples_per_second:,.0f} examples a second; all of it took {time.perf_counter() - began:.0f} s")
+    print(f"{trained.examples_per_second:,.0f} examples per second; all of it took {time.perf_counter() - began:.0f} s")
     print(f"AUC {auc:.4f}; the best possible is {best:.4f} (difference {best - auc:.4f})")
 
 

@@ -87,7 +87,7 @@ def main() -> None:
     for batch in data.batches(32, BATCH, start=10_000):
         ours = metric.update(ours, predict(state, rest, pack(batch.ids)), batch.labels)
         best = metric.update(best, batch.probabilities, batch.labels)
-    print(f"{arguments.steps * BATCH / seconds:,.0f} examples a second")
+    print(f"{arguments.steps * BATCH / seconds:,.0f} examples per second")
     print(f"AUC {metric.compute(ours):.4f}; the best possible is {metric.compute(best):.4f}")
 
 

@@ -79,7 +79,7 @@ def main(options: argparse.Namespace) -> None:
     held = [shard.data.nbytes for shard in state.embedding.tables[stack.name].addressable_shards]
     print(f"{len(held)} devices, {held[0] / 1e6:.2f} MB of {sum(held) / 1e6:.2f} MB of tables on each")
     print(f"exchange: {embedder.sharded.exchanges[stack.name]}; sizes grew {sizes.learned.growths} times")
-    print(f"{options.steps * BATCH / seconds:,.0f} examples a second")
+    print(f"{options.steps * BATCH / seconds:,.0f} examples per second")
     print(f"AUC {metric.compute(found):.4f}")
 
 

@@ -63,7 +63,7 @@ def import_config_run(options: argparse.Namespace) -> None:
         out(config.dumps(given_config(options), options.form), end="")
         return
     if not is_torcheasyrec(options.config):
-        raise Mistake(f"--report is of configs of TorchEasyRec, which end with .config; got {options.config}")
+        raise Mistake(f"--report takes a config of TorchEasyRec, which ends with .config; got {options.config}")
     lines, error = config.import_report(options.config, overrides(options))
     for line in lines:
         out(line)

@@ -64,7 +64,7 @@ def overrides(options: argparse.Namespace) -> list[str]:
     found = list(options.overrides)
     if options.edit_config_json is not None:
         if not theirs:
-            raise Mistake("--edit_config_json is of configs of TorchEasyRec; write FIELD=VALUE instead")
+            raise Mistake("--edit_config_json changes configs of TorchEasyRec only; write FIELD=VALUE instead")
         from sparrow import config
 
         found += [f"{edit.path}={edit.value}" for edit in config.from_json(options.edit_config_json)]

@@ -462,7 +462,7 @@ class Embedder:
         return self._work.without_caches(state)
 
     def cache_traffic(self, state: EmbeddingState) -> dict[str, float]:
-        """Return ``cache_bytes_in`` and ``cache_bytes_out`` of tables in host memory: bytes a step, on average so far.
+        """Return ``cache_bytes_in`` and ``cache_bytes_out`` of tables in host memory: mean bytes per step so far.
 
         Empty where no table is apart from the device. Waits for it.
         """

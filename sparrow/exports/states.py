@@ -22,7 +22,7 @@ from sparrow.tasks import TOWERS, predictions, vector_column
 EVENTS: Final = 16
 """New events that `APPEND` takes at a time."""
 CANDIDATES: Final = 64
-"""Candidates that `SCORE` takes at a time, of a model that reads one a row."""
+"""Candidates that `SCORE` takes at a time, of a model that reads one per row."""
 
 
 class StateFunction(NamedTuple):

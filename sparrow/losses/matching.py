@@ -2,7 +2,7 @@
 
 Both losses are the cross entropy of one row of candidate logits per query, and differ only in where the candidates
 come from. A candidate's logit is corrected for how often it turns up as a candidate (log Q), or popular items are
-punished for being popular; and a candidate that the user of the query chose himself (an accidental hit) is not a
+punished for being popular; and a candidate that the user of the query also chose (an accidental hit) is not a
 negative, and is left out. A run does both by default.
 
 Reference: Yi et al., `Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations

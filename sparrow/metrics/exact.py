@@ -42,7 +42,7 @@ class ExactAUC(BinaryRowMetric):
     """Area under the ROC curve, exact: the weighted share of (positive, negative) pairs in the right order.
 
     ``sum_i sum_j w_i w_j ([p_i > p_j] + [p_i = p_j] / 2) / (P N)``, ``i`` over positive and ``j`` over negative
-    rows. Scores may have any scale: only their order counts. Keeps every row on the host (5 bytes a row for
+    rows. Scores may have any scale: only their order counts. Keeps every row on the host (5 bytes per row for
     float32 scores, 4 or 8 more with weights): feed it outside of ``jax.jit``. One sort, O(n log n).
 
     >>> metric = ExactAUC()

@@ -30,7 +30,7 @@ class Machine:
       platform: of JAX: "cpu", "gpu" or "tpu".
       host: its memory.
       devices: theirs; empty on a CPU, where tables are in the host's memory.
-      copy_rate: bytes a second, read and written, of a multiplication over a large array, in place.
+      copy_rate: bytes per second, read and written, of a multiplication over a large array, in place.
       row_seconds: the time of a lookup of one random row, by the bytes of the row.
     """
 
@@ -59,7 +59,7 @@ def machine(row_bytes: Iterable[int]) -> Machine:
 
 
 def copy_rate(array: jax.Array) -> float:
-    """Return the bytes a second that the default device reads and writes. The array is donated."""
+    """Return the bytes per second that the default device reads and writes. The array is donated."""
     held = [array]
     multiply = jax.jit(lambda x: x * 1.5, donate_argnums=0)  # in place: pages that are new would cost more than moving
 

@@ -39,10 +39,10 @@ class Links:
     """Rates of a cluster.
 
     Attributes:
-      link: bytes a second that a device sends to devices of its own process.
-      network: bytes a second that a process sends to others.
+      link: bytes per second that a device sends to devices of its own process.
+      network: bytes per second that a process sends to others.
       latency: seconds that a collective takes besides its bytes.
-      memory: bytes a second that a device reads and writes; None: as measured on this machine.
+      memory: bytes per second that a device reads and writes; None: as measured on this machine.
     """
 
     link: float = 50e9

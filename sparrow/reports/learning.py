@@ -24,8 +24,8 @@ RATE: Final = "learning_rate/"
 NORM: Final = "gradient_norm"
 MEMORY: Final = {"device_memory": "device memory", "host_memory": "memory of the process"}
 CACHES: Final = {
-    "cache_bytes_in": "rows to the device, bytes a step",
-    "cache_bytes_out": "rows from the device, bytes a step",
+    "cache_bytes_in": "rows to the device, bytes per step",
+    "cache_bytes_out": "rows from the device, bytes per step",
 }
 """Numbers of the caches of tables in host memory."""
 KINDS: Final = {"train": "training", "eval": "evaluation"}

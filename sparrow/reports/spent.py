@@ -30,7 +30,7 @@ def seconds(run: RecordedRun) -> dict[str, float]:
 
 
 def speed(run: RecordedRun) -> float | None:
-    """Return the examples a second of training steps: of the last session, else the median of its lines."""
+    """Return the examples per second of training steps: of the last session, else the median of its lines."""
     for session in reversed(run.environment.get("sessions", [])):
         if session.get("examples_per_second"):
             return float(session["examples_per_second"])

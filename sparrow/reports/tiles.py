@@ -74,7 +74,7 @@ def _sizes(run: RecordedRun) -> list[Tile]:
 def _speed(run: RecordedRun) -> list[Tile]:
     found = []
     if (fast := speed(run)) is not None:
-        found.append(Tile("examples a second", f"{fast:,.0f}", "training steps alone"))
+        found.append(Tile("examples per second", f"{fast:,.0f}", "training steps alone"))
     for name, title in MEMORY.items():
         if values := [value for value in run.points("train", name).values if math.isfinite(value)]:
             found.append(Tile(title, size(max(values))))

@@ -15,8 +15,8 @@ from sparrow.reports.recorded import RecordedRun
 COLUMNS: Final = (
     "table",
     "rows",
-    "lookups a batch",
-    "unique ids a batch",
+    "lookups per batch",
+    "unique ids per batch",
     "rows touched",
     "never touched",
     "hottest rows",

@@ -51,7 +51,7 @@ class FeedTimes:
     def lines(self) -> list[str]:
         """For people."""
         total = sum(self.stages.values()) or 1.0
-        speed = f"{self.examples_per_second:,.0f} examples a second"
+        speed = f"{self.examples_per_second:,.0f} examples per second"
         lines = [f"{speed}: {self.examples:,} in {self.seconds:.1f} s, {self.threads} threads"]
         lines += [f"{name:8} {value / total:4.0%}  {MEANING[name]}" for name, value in self.stages.items()]
         return [*lines, f"the slowest stage is {self.slowest}: {ADVICE[self.slowest]}"]

@@ -392,7 +392,7 @@ class Run:
         facts = {name: f"{value:.6g}" for name, value in self.results.items()}
         facts["tables"] = f"{len(tables)} of {sum(table.vocabulary_size for table in tables):,} rows, {size(4 * held)}"
         if not math.isnan(self.examples_per_second):
-            facts["speed"] = f"{self.examples_per_second:,.0f} examples a second"
+            facts["speed"] = f"{self.examples_per_second:,.0f} examples per second"
         if self.folder is not None:
             facts["folder"] = str(self.folder)
         if self.note:

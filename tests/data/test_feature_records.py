@@ -95,7 +95,7 @@ def test_a_table_is_described_before_its_vocabulary_is_there(tmp_path):
         (
             id_feature(vocabulary=("a",), pooling="sum"),
             "x",
-            "words of a vocabulary of 1; one a row, or lists",
+            "words of a vocabulary of 1; one per row, or lists",
             False,
             False,
         ),
@@ -104,7 +104,7 @@ def test_a_table_is_described_before_its_vocabulary_is_there(tmp_path):
         (
             SequenceFeature("x", hash_bucket_size=9, embedding_dim=4, max_length=2),
             "x",
-            "integers or strings; one a row, or lists; may be missing",
+            "integers or strings; one per row, or lists; may be missing",
             False,
             False,
         ),

@@ -113,7 +113,7 @@ def test_a_row_travels_once_and_every_group_has_one_owner():
 
     owned, sent, gathered = zip(*on_every_process(route, states), strict=True)
     assert sum(len(keys) for keys in owned) == len(set.union(*owned)) == 50
-    assert all(size < 3000 * 20 + 10_000 for size in sent)  # prediction 8, label 1, key 8 bytes a row
+    assert all(size < 3000 * 20 + 10_000 for size in sent)  # prediction 8, label 1, key 8 bytes per row
     assert all(size < 1000 for size in gathered)  # sums only
 
 

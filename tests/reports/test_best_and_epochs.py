@@ -132,7 +132,7 @@ def test_rows_parameters_speed_and_times(stopped, tmp_path):
     assert shown["training rows"] == ("640", "evaluation 64")
     assert shown["table rows"] == ("500", "in 2 tables")
     assert shown["parameters"] == ("8,321", "321 outside of tables")
-    assert shown["examples a second"] == ("1,234", "training steps alone")
+    assert shown["examples per second"] == ("1,234", "training steps alone")
     assert speed(run) == 1234.5
     assert seconds(run) == {"training": 6.0, "compilation": 1.0, "evaluation": 3.0}
     page = page_of(stopped, output=tmp_path / "out.html")

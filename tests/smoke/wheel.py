@@ -65,7 +65,8 @@ def check(distribution: Path, python: str) -> None:
             (folder / name).mkdir()
             for trial in trials:
                 subprocess.run(trial, cwd=folder, env=environment, check=True)
-                shutil.rmtree(folder / "shop", ignore_errors=True)
+            for made in ("shop", "shop-model"):
+                shutil.rmtree(folder / made)
 
 
 def main(distributions: list[Path]) -> None:

@@ -15,7 +15,7 @@ from sparrow.data import Histories as HistoriesSource
 
 
 class UserItems(Section):
-    """Pairs of a user and an item, one a row."""
+    """Pairs of a user and an item, one per row."""
 
     source: SourceRecord
     """The rows."""
@@ -122,7 +122,7 @@ class Histories(Section):
 
 
 class LeafAncestors(Section):
-    """Pairs of a leaf and one of its ancestors, one a row."""
+    """Pairs of a leaf and one of its ancestors, one per row."""
 
     source: SourceRecord
     """The rows."""
@@ -294,7 +294,7 @@ class Data(Section):
 
     @property
     def train_events(self) -> Source:
-        """The pairs of a user and an item to train on, one a row."""
+        """The pairs of a user and an item to train on, one per row."""
         return self.train_rows if self.histories is None else self._part("train", rows="event")
 
     @property

@@ -189,7 +189,7 @@ class MappedIds(SparseFeature):
         if self.separator is not None:
             words += f"; lists, or strings separated by {self.separator!r}"
         elif self.may_hold_lists:
-            words += "; one a row, or lists"
+            words += "; one per row, or lists"
         return Holds(words + "; may be missing")
 
     def is_single(self, column: str) -> bool:

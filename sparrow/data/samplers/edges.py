@@ -19,7 +19,7 @@ Keys = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class EdgeTable:
-    """A source of pairs, one a row.
+    """A source of pairs, one per row.
 
     Attributes:
       source: the rows.

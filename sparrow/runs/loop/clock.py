@@ -54,7 +54,7 @@ class Clock:
                 self.start()
 
     def lap(self) -> float:
-        """Return the examples a second since the last call."""
+        """Return the examples per second since the last call."""
         seconds, examples = self._now() - self._lap[0], self._examples - self._lap[1]
         self._lap = (self._now(), self._examples)
         return examples / seconds if examples and seconds > 0 else 0.0

@@ -65,7 +65,7 @@ class Environment:
         Args:
           how: "finished", "stopped early: ...", "interrupted".
           seconds: where the time went, by name.
-          speed: examples a second.
+          speed: examples per second.
           exchange: the traffic of a mesh, in words.
         """
         if exchange:

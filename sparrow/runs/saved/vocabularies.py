@@ -30,7 +30,7 @@ class Words(NamedTuple):
 
     Attributes:
       table: the table with the rows of its words.
-      sha256: the checksum of the words, one a line.
+      sha256: the checksum of the words, one per line.
       given: the file that the config names; None: the words are in the config itself.
       file: the run's copy of it, in the run folder.
     """

@@ -83,7 +83,7 @@ def item_index(
 def with_approximate(program: Program, state: TrainState, index: Index, kind: Kind, recall: float = 0.95) -> ItemIndex:
     """Return the index with approximate search, judged by users of the data to train on."""
     if not isinstance(index, ItemIndex):
-        raise ConfigError("approximate search is of the vectors of two towers; trees and codes are searched by beam")
+        raise ConfigError("approximate search needs the vectors of two towers; trees and codes are searched by beam")
     data = need(program.config.data, "data")
     reader = data.train_events.open(data.train_events.column_names())
     some = reader.read(0, data.bad_rows).table.slice(0, QUERIES)
@@ -112,7 +112,7 @@ def recommendations(
     if exclude_seen:
         if index.user is None or index.user not in table.column_names:
             column = "data.user_column" if index.user is None else f"the column '{index.user}'"
-            raise ConfigError(f"exclude_seen needs {column}, which says who has seen an item")
+            raise ConfigError(f"exclude_seen needs {column}, the user who has seen an item")
         seen = _seen(config, table[index.user], index.user, index.item)
         exclude = seen if exclude is None else [[*a, *(b or ())] for a, b in zip(seen, exclude, strict=True)]
     queries = table
