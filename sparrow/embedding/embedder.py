@@ -216,7 +216,8 @@ class Embedder:
             maps = [] if stack.name not in state.ids else [(self._work.id_settings(stack), state.ids[stack.name])]
             maps += [] if stack.name not in state.caches else [(stack.cache, state.caches[stack.name].slots)]
             for settings, held in maps:
-                problem = missing_rows(stack, settings, self._work.ids_on_host(held.short).max(axis=0))
+                short = self._work.ids_on_host(held.short)  # (devices, tables)
+                problem = missing_rows(stack, settings, short.max(axis=0), len(short))
                 if problem is not None:
                     return problem
         return None

@@ -70,8 +70,9 @@ def undone(
     return held, put_back(arrays, before.values, before.fresh, when, backend)
 
 
-def missing_rows(stack: Stack, settings: Settings, short: Any) -> str | None:
+def missing_rows(stack: Stack, settings: Settings, short: Any, devices: int) -> str | None:
     """Return a sentence for the first table that lacks rows, or slots of its cache; None: none does."""
+    where = f" on one of {devices} devices" if devices > 1 else ""
     of_cache = stack.apart and settings is stack.cache
     for table, segment, missing in zip(stack.tables, settings.segments, short, strict=True):
         if missing > 0:
@@ -82,7 +83,7 @@ def missing_rows(stack: Stack, settings: Settings, short: Any) -> str | None:
                     f"{segment.rows}; make memory.cache larger, or the batch smaller"
                 )
             return (
-                f"table '{table.name}': one step needs {needed} rows for its ids, and there are {segment.rows}; "
+                f"table '{table.name}': one step needs {needed} rows for its ids{where}, and there are {segment.rows}; "
                 "make vocabulary_size (dynamic.rows in a config) larger, or the batch smaller"
             )
     return None

@@ -19,6 +19,7 @@ CHECKS = [
     program.step_program,
     rows.ordered,
     rows.dynamic,
+    rows.undone,
     program.device_order,
     packing.ragged_sizes,
     packing.automatic,

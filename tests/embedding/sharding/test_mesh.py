@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -142,6 +143,18 @@ def test_dynamic_tables_on_a_mesh():
     assert found["same"]
     assert found["ids"] > 20
     assert found["counts"][0] == found["counts"][1]
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_ids_of_skipped_and_impossible_steps_leave_no_trace(count):
+    (found,) = on_devices(count, "undone").values()
+    where = " on one of 4 devices" if count > 1 else ""
+    problem = found.pop("problem")
+    assert re.fullmatch(
+        rf"table 'items': one step needs \d+ rows for its ids{where}, and there are 1\d; make vocabulary_size .*",
+        problem,
+    ), problem
+    assert all(found.values()), found
 
 
 @pytest.mark.slow

@@ -85,3 +85,50 @@ def dynamic():
         held.append(emb.held(state, "items")._asdict())
     same = all(same_bits(np.asarray(a), np.asarray(b)) for a, b in zip(*found, strict=True))
     return {"same": same, "ids": len(found[0][0]), "counts": [one["waiting"] for one in held]}
+
+
+def undone():
+    """A step with evictions that is undone, and one that needs more rows than there are: the state stays as it was."""
+    count = len(jax.devices())
+    table = sp.TableSpec(
+        name="items", vocabulary_size=16 * count, embedding_dim=4, optimizer=BY_NAME["adam"], dynamic=sp.Dynamic()
+    )
+    emb = sp.Embedder([sp.FeatureSpec(name="item", table_spec=table)], "native", mesh=mesh(), exchange="pooled")
+    state = emb.init(jax.random.key(0))
+
+    def content(state):
+        # Neither the index, nor entries of the list of free rows beyond its end, mean anything.
+        maps = [own._replace(buckets=own.short, free=own.short) for own in state.ids.values()]
+        parts = (state.tables, state.slots, maps)
+        return jax.tree.map(np.array, parts)
+
+    def equal(a, b):
+        return all(same_bits(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+    @jax.jit
+    def trained(state, batch):
+        state, batch = emb.assign(state, batch)
+        return emb.update(state, batch, jax.tree.map(jnp.ones_like, emb.zeros(batch)))
+
+    @jax.jit
+    def skipped(state, batch, skip):
+        new, batch = emb.assign(state, batch)
+        return emb.undo(new, [batch], skip)
+
+    size = 8 * count
+    for i in range(4):
+        state = trained(state, emb.pack({"item": np.arange(size) + size * i}, capacity=size))
+    before, other = content(state), emb.pack({"item": np.arange(size) * 10**12 + 7}, capacity=size)
+    evicted = emb.held(state, "items").evicted
+    kept, gone = skipped(state, other, jnp.array(True)), skipped(state, other, jnp.array(False))
+    many = emb.pack({"item": np.arange(32 * count) * 10**9 + 3}, capacity=32 * count)
+    short = jax.jit(lambda state, batch: emb.assign(state, batch)[0])(state, many)
+    problem = emb.shortage(short)
+    after = emb.without_shortage(short)
+    return {
+        "evicts": evicted > 0 and not equal(content(gone), before),
+        "undone": equal(content(kept), before),
+        "unchanged": equal(content(after), before),
+        "problem": problem,
+        "goes on": all(equal(content(trained(one, other)), content(trained(state, other))) for one in (after, kept)),
+    }
