@@ -40,9 +40,8 @@ if TYPE_CHECKING:
         Sequence,
         Sizes,
         TableSpec,
-        linen,
-        nnx,
     )
+    from sparrow.embedding.layers import linen, nnx
     from sparrow.frames import fit, guess
     from sparrow.kernels import backends
     from sparrow.optimizer import Optimizer
@@ -73,11 +72,11 @@ _LAZY = {
     "exports": "sparrow.exports",
     "fit": "sparrow.frames:fit",
     "guess": "sparrow.frames:guess",
-    "linen": "sparrow.embedding.linen",
+    "linen": "sparrow.embedding.layers.linen",
     "losses": "sparrow.losses",
     "metrics": "sparrow.metrics",
     "models": "sparrow.models",
-    "nnx": "sparrow.embedding.nnx",
+    "nnx": "sparrow.embedding.layers.nnx",
     "plan": "sparrow.planning:plan",
     "rules": "sparrow.rules",
     "runs": "sparrow.runs",

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 ANSWERS = {
-    "sparrow/embedding/clipping.py": "def clip_factor",
+    "sparrow/embedding/row_grads.py": "def clip_factor",
     "sparrow/rules/adagrad.py": "class RowwiseAdagrad",
     "sparrow/data/sources/text.py": 'register_source("csv")',
     "sparrow/data/hashing.py": "def hash_",

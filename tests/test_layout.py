@@ -52,8 +52,8 @@ SIDE_DOORS = {
     "sparrow.serving.deltas",
     "sparrow.serving.tensors",
     "sparrow.serving.files",
-    "sparrow.embedding.nnx",  # Flax is imported by those who ask for it
-    "sparrow.embedding.linen",
+    "sparrow.embedding.layers.nnx",  # Flax is imported by those who ask for it
+    "sparrow.embedding.layers.linen",
     "sparrow.runs.evaluating.predict_files",
 }
 """Inner modules that other rooms may import."""

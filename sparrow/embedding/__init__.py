@@ -1,17 +1,8 @@
 """Tables and features: specs, packing, the `Embedder`, row gradients."""
 
-from sparrow.embedding.clipping import clip_factor
-from sparrow.embedding.columns import replaced
-from sparrow.embedding.dynamic.record import Dynamic
-from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds
-from sparrow.embedding.dynamic.strings import hash_strings
-from sparrow.embedding.embedder import Embedder
-from sparrow.embedding.hashing import U64, hash_integers, mix64
-from sparrow.embedding.host_memory import HostMemory
-from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
-from sparrow.embedding.inputs import Bags, to_bags
-from sparrow.embedding.packed_batch import Group, PackedBatch
-from sparrow.embedding.packing import (
+from sparrow.embedding.batches.columns import replaced
+from sparrow.embedding.batches.inputs import Bags, to_bags
+from sparrow.embedding.batches.packing import (
     MAX_ENTRIES,
     InRows,
     Laid,
@@ -25,15 +16,23 @@ from sparrow.embedding.packing import (
     of_one_size,
     size_name,
 )
-from sparrow.embedding.ragged import Ragged
-from sparrow.embedding.row_grads import RowGrads
+from sparrow.embedding.batches.ragged import Ragged
+from sparrow.embedding.batches.sizes import Learned, Sizes, size_class
+from sparrow.embedding.dynamic.record import Dynamic
+from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds
+from sparrow.embedding.dynamic.strings import hash_strings
+from sparrow.embedding.embedder import Embedder
+from sparrow.embedding.hashing import U64, hash_integers, mix64
+from sparrow.embedding.host_memory import HostMemory
+from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
+from sparrow.embedding.packed_batch import Group, PackedBatch
+from sparrow.embedding.row_grads import RowGrads, clip_factor
 from sparrow.embedding.sequences import Jagged, Rows, Sequence
 from sparrow.embedding.sharding.device_order import in_device_order
 from sparrow.embedding.sharding.imagined import imagined_mesh
 from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.placement import Placement, table_bytes
 from sparrow.embedding.sharding.shards import Shards, from_host
-from sparrow.embedding.sizes import Learned, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState, devices_of

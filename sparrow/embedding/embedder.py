@@ -12,6 +12,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 from sparrow.embedding import host_memory
+from sparrow.embedding.batches.packing import Measured
+from sparrow.embedding.batches.sizes import Sizes
+from sparrow.embedding.batches.weights import weighted
 from sparrow.embedding.checks import (
     check_act_grads,
     check_assigned,
@@ -25,19 +28,15 @@ from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds, fitted, restore
 from sparrow.embedding.nested import Structure
 from sparrow.embedding.one_device import OneDevice
 from sparrow.embedding.packed_batch import Fetched, Group, PackedBatch
-from sparrow.embedding.packing import Measured
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.on_mesh import EXCHANGES, OnMesh
 from sparrow.embedding.sharding.placement import Given, resolved, stacked
 from sparrow.embedding.sharding.shards import Shards
-from sparrow.embedding.sizes import Sizes
-from sparrow.embedding.specs import FeatureSpec, TableSpec
+from sparrow.embedding.specs import FeatureSpec, TableSpec, tables_html
 from sparrow.embedding.stacking import Stack, stack_tables
 from sparrow.embedding.state import EmbeddingState
 from sparrow.embedding.tracking import ChangedRows, taken
-from sparrow.embedding.view import tables_html
-from sparrow.embedding.weights import weighted
 from sparrow.kernels import Backend, choose
 from sparrow.kernels.ids import IdState
 from sparrow.registry import answering, nearest

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sparrow.embedding.batches.packing import Measured, Packer
+from sparrow.embedding.batches.sizes import Sizes
 from sparrow.embedding.cached import Cache
 from sparrow.embedding.dynamic.assigning import Before, assign, found, undone
 from sparrow.embedding.dynamic.first_rows import started
@@ -18,9 +20,7 @@ from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable, whole
 from sparrow.embedding.initializers import TablePlace, cut, draw_all, draw_into, is_independent, zeros
 from sparrow.embedding.packed_batch import Group, PackedBatch, activations, bag_grads
-from sparrow.embedding.packing import Measured, Packer
 from sparrow.embedding.row_grads import RowGrads
-from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack, stable_hash
 from sparrow.embedding.state import EmbeddingState

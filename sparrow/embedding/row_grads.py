@@ -213,3 +213,12 @@ def _all_finite(grads: EntryGradients, num_rows: int) -> jax.Array:
     finite = jnp.isfinite(grads.bag_grads).all(axis=1)  # (num_bags,)
     of_entry = finite.at[_bags(grads)].get(mode="fill", fill_value=True)
     return (of_entry | (grads.ids >= num_rows)).all()
+
+
+def clip_factor(norm: jax.Array, limit: jax.typing.ArrayLike) -> jax.Array:
+    """Return ``min(1, limit / norm)``; a NaN stays NaN, so that it reaches the gradients.
+
+    >>> clip_factor(jnp.array([0.5, 4.0]), 1.0).tolist()
+    [1.0, 0.25]
+    """
+    return jnp.where(norm < limit, 1.0, limit / norm)

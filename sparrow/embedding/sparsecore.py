@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 
 from sparrow import rules
+from sparrow.embedding.batches.sizes import Sizes
 from sparrow.embedding.nested import Structure
-from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, row_step, stack_tables
 from sparrow.kernels import LIMITS, RowStep

@@ -6,7 +6,7 @@ import pytest
 
 from sparrow.data.hashing import HashTable, hash_integers, hash_texts, mix64, modulo, shuffled
 from sparrow.embedding import TableSpec
-from sparrow.embedding.inputs import hash_ids
+from sparrow.embedding.batches.inputs import hash_ids
 from sparrow.kernels import feed
 from sparrow.rules import SGD
 

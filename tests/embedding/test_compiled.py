@@ -99,7 +99,7 @@ def test_what_a_pipeline_gives_is_packed_by_compiled_code(monkeypatch):
     emb = embedder(["mean", "sum"], ["ignore", "ignore"])
     rows = np.array([[1, -1], [3, 2]], np.int32)
     inputs = {"f0": sp.Ragged(np.array([1, 2, 3], np.int32), np.array([0, 2, 3]), None), "f1": rows[:, 1]}
-    monkeypatch.setattr("sparrow.embedding.columns.read_input", lambda *_: pytest.fail("NumPy was asked"))
+    monkeypatch.setattr("sparrow.embedding.batches.columns.read_input", lambda *_: pytest.fail("NumPy was asked"))
     lookups = emb.pack(inputs).lookups
     (held,) = lookups.values()
     assert held.ids.tolist()[:5] == [5 + 6, 7, 1, 2, 3]

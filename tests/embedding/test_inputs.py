@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparrow as sp
-from sparrow.embedding.sizes import size_class
+from sparrow.embedding.batches.sizes import size_class
 from sparrow.rules import SGD
 
 
@@ -73,7 +73,7 @@ def test_missing_id_in_a_plain_column_is_an_empty_bag():
 
 
 def test_arrow_ids_are_not_copied():
-    from sparrow.embedding.inputs import read_arrow
+    from sparrow.embedding.batches.inputs import read_arrow
 
     column = pa.array([[1, 2], [3]])
     values, *_ = read_arrow("f", column)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sparrow as sp
-from sparrow.embedding.sizes import Learned
+from sparrow.embedding.batches.sizes import Learned
 
 DIMS = (1, 4, 8)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sparrow.embedding.ragged import Ragged
+from sparrow.embedding.batches.ragged import Ragged
 
 _ALL: Final = 2**64 - 1
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.columns import Ordered
-from sparrow.embedding.packing import Measured
+from sparrow.embedding.batches.columns import Ordered
+from sparrow.embedding.batches.packing import Measured
 from sparrow.kernels import feed
 
 Ints = npt.NDArray[np.int32]

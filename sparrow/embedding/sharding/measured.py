@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.embedding.batches.packing import size_name
+from sparrow.embedding.batches.sizes import KINDS
 from sparrow.embedding.packed_batch import Group, PackedBatch
-from sparrow.embedding.packing import size_name
 from sparrow.embedding.sharding import copied, pooled, rows
 from sparrow.embedding.sharding.elements import Elements
 from sparrow.embedding.sharding.layout import Layout
@@ -18,7 +19,6 @@ from sparrow.embedding.sharding.parts import Part
 from sparrow.embedding.sharding.raw_parts import Raw, stand_in_layout, with_words
 from sparrow.embedding.sharding.routing import PooledRoute, RowsRoute, route_pooled, route_rows
 from sparrow.embedding.sharding.shards import Shards
-from sparrow.embedding.sizes import KINDS
 
 POOLED: Final = "pooled"
 ROWS: Final = "rows"

@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.embedding.batches.packing import Measured, Packer, size_name
+from sparrow.embedding.batches.sizes import KINDS, Sizes, size_class
 from sparrow.embedding.dynamic.assigning import Before, assign, find, undone
 from sparrow.embedding.dynamic.first_rows import started
 from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.one_device import Stacked
 from sparrow.embedding.packed_batch import Group, PackedBatch, activations, bag_grads
-from sparrow.embedding.packing import Measured, Packer, size_name
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.complete_rows import is_by_element, updated
 from sparrow.embedding.sharding.elements import Elements, elements_of, with_elements
@@ -39,7 +40,6 @@ from sparrow.embedding.sharding.placement import Place
 from sparrow.embedding.sharding.raw_parts import stand_in_layout, with_stand_ins
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 from sparrow.embedding.sharding.traffic import Traffic, traffic
-from sparrow.embedding.sizes import KINDS, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.guards import untrained
-from sparrow.embedding.model_gradients import ACCUMULATES, Gradients, accumulates, sum_calls
+from sparrow.embedding.layers.model_gradients import ACCUMULATES, Gradients, accumulates, sum_calls
 from sparrow.embedding.nested import leaves
 from sparrow.embedding.packed_batch import PackedBatch
 from sparrow.registry import answering

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
-from sparrow.embedding.columns import Ordered, ReadColumn, explain, read_columns, read_ordered
+from sparrow.embedding.batches.columns import Ordered, ReadColumn, explain, read_columns, read_ordered
+from sparrow.embedding.batches.sizes import Sizes, check_capacity, size_class, within
 from sparrow.embedding.packed_batch import Group, PackedBatch
-from sparrow.embedding.sizes import Sizes, check_capacity, size_class, within
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.kernels import Lookups, feed

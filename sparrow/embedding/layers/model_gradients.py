@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sparrow.embedding.clipping import clip_factor
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.packed_batch import PackedBatch
-from sparrow.embedding.row_grads import RowGrads
+from sparrow.embedding.row_grads import RowGrads, clip_factor
 
 
 @jax.tree_util.register_dataclass

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.sparse_matrices import offsets_of
+from sparrow.embedding.batches.sparse_matrices import offsets_of
 from sparrow.registry import answering
 
 Ints: TypeAlias = npt.NDArray[np.integer[Any]]

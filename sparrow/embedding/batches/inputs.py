@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.embedding.batches.ragged import LISTS, Floats, Ints, Ragged, bags_of, concatenated, integers
+from sparrow.embedding.batches.sparse_matrices import is_matrix, read_matrix
 from sparrow.embedding.hashing import hash_integers
-from sparrow.embedding.ragged import LISTS, Floats, Ints, Ragged, bags_of, concatenated, integers
-from sparrow.embedding.sparse_matrices import is_matrix, read_matrix
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.kernels import feed
 

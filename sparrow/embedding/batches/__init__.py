@@ -1,0 +1,1 @@
+"""From inputs of any form to packed batches."""

@@ -1,0 +1,1 @@
+"""Tables as layers of Flax, in both of its forms."""
