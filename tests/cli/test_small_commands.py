@@ -18,7 +18,6 @@ from sparrow import config
 from sparrow.cli import main
 from sparrow.cli.inputs import given_config
 from sparrow.cli.parsing import COMMANDS
-from sparrow.config.sections.data import Split
 from sparrow.versions import __version__
 from tests.runs.cases import case
 
@@ -112,17 +111,10 @@ def test_other_files_for_a_config_that_holds_rows_out(tmp_path):
     options = {"config": str(made), "overrides": [], "edit_config_json": None, "eval_input_path": None}
     options |= {"fine_tune_checkpoint": None, "train_input_path": other}
     data = given_config(argparse.Namespace(**options)).data
-    assert (data.train.source.path, data.evaluate.source.path) == (other, other)
-    data = given_config(argparse.Namespace(**options | {"eval_input_path": str(tmp_path / "third.parquet")})).data
-    assert (data.train.source.path, data.evaluate.path) == (other, str(tmp_path / "third.parquet"))
-    split = config.loads(made.read_text())
-    source = split.data.train.source
-    split = split.model_copy(
-        update={"data": split.data.model_copy(update={"train": source, "evaluate": None, "split": Split()})}
-    )
-    made.write_text(config.dumps(split))
-    data = given_config(argparse.Namespace(**options)).data
     assert (data.train_rows.source.path, data.evaluate_rows.source.path) == (other, other)
+    third = str(tmp_path / "third.parquet")
+    data = given_config(argparse.Namespace(**options | {"eval_input_path": third})).data
+    assert (data.train_rows.source.path, data.evaluate_rows.path) == (other, third)
 
 
 def test_first_configs_of_other_tasks(tmp_path, capsys):

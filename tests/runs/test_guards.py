@@ -106,9 +106,9 @@ def test_what_carried_it(data):
     def spoilt(array, *rows):
         return jnp.asarray(array).at[jnp.array(rows)].set(jnp.nan)
 
-    bad = feed.with_buffers(numbers={"price": spoilt(feed.numbers["price"], 3, 5)})
+    bad = feed.with_parts(numbers={"price": spoilt(feed.numbers["price"], 3, 5)})
     assert said(bad) == ["dense feature 'price' is not finite in 2 rows of 100 (3, 5)"]
-    bad = feed.with_buffers(columns={"label": spoilt(feed.columns["label"], 7)})
+    bad = feed.with_parts(columns={"label": spoilt(feed.columns["label"], 7)})
     assert said(bad) == ["column 'label' is not finite in 1 row of 100 (7)"]
 
     embedder, embedding = program.embedder, state.optimizer.embedding

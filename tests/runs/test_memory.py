@@ -6,6 +6,7 @@ import pytest
 
 import sparrow as sp
 from sparrow.config import ConfigError
+from sparrow.embedding.sharding.placement import everywhere
 from sparrow.runs.step import memory
 from sparrow.runs.step.memory import Memory
 
@@ -15,7 +16,8 @@ def embedder(local, count):
     spec = sp.TableSpec(name="items", vocabulary_size=250_000, embedding_dim=4, optimizer=sp.rules.SGD(0.1))
     made = sp.Embedder([sp.FeatureSpec(name="item", table_spec=spec)])
     shards = types.SimpleNamespace(local=tuple(range(local)), count=count)
-    return types.SimpleNamespace(init=made.init, stacks=made.stacks, shards=shards)
+    sharded = types.SimpleNamespace(places={"items": everywhere(count)})
+    return types.SimpleNamespace(init=made.init, stacks=made.stacks, shards=shards, sharded=sharded)
 
 
 def test_a_process_needs_its_share(monkeypatch):

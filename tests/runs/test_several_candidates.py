@@ -133,9 +133,10 @@ def test_files_exports_and_services_have_lists_of_the_same_numbers(trained):
 
 @pytest.mark.slow
 def test_the_server_answers_with_lists(trained):
-    from sparrow.server.answering import Answerer, Request, Served, read
+    from sparrow.server.answering import Answerer
     from sparrow.server.known_users import KnownUsers
     from sparrow.server.limits import Limits
+    from sparrow.server.requests import Request, Served, read
 
     folder, run = trained
     exports.export(*run, folder / "served")
