@@ -31,6 +31,13 @@ _DENSE: Final[Mapping[str, Callable[..., dense.DenseOptimizer]]] = {
     "AdadeltaOptimizer": dense.Adadelta,
     "RMSpropOptimizer": dense.RMSprop,
 }
+_SCHEDULES: Final[Mapping[str, Callable[..., Callable[[Any], Any]]]] = {
+    "ExponentialDecayLR": schedules.exponential_decay,
+    "ManualStepLR": schedules.manual_steps,
+    "CosineAnnealingLR": schedules.cosine_annealing,
+    "CosineAnnealingWarmRestartsLR": schedules.cosine_annealing_warm_restarts,
+}
+_SIZES: Final = ("decay_size", "schedule_sizes", "T_max", "T_0", "warmup_size")
 _SAME_NAME: Final = ("beta1", "beta2", "momentum", "rho", "alpha", "eps", "dampening", "nesterov", "amsgrad")
 _RENAMED: Final = {"initial_accumulator_value": "initial_accumulator"}
 
@@ -135,52 +142,16 @@ def learning_rate(optimizer: Block, rate: Block, accumulate: int) -> float | Cal
     lr: float = optimizer["lr"]
     if rate.kind == "ConstantLR":
         return lr
-    by_epoch: bool = rate["by_epoch"]
-
-    def size(field: str, value: int | None = None) -> int:
-        count: int = rate[field] if value is None else value
-        return count if by_epoch else in_steps(rate, field, count, accumulate)
-
+    fields: dict[str, Any] = {name.lower(): rate[name] for name in MESSAGES[rate.kind]}
+    for field in () if rate["by_epoch"] else _SIZES:
+        if field in MESSAGES[rate.kind]:
+            given = fields[field.lower()]
+            made = [
+                in_steps(rate, field, each, accumulate) for each in (given if isinstance(given, tuple) else [given])
+            ]
+            fields[field.lower()] = tuple(made) if isinstance(given, tuple) else made[0]
     with rate.locating():
-        match rate.kind:
-            case "ExponentialDecayLR":
-                return schedules.exponential_decay(
-                    lr,
-                    decay_size=size("decay_size"),
-                    decay_factor=rate["decay_factor"],
-                    staircase=rate["staircase"],
-                    warmup_size=size("warmup_size"),
-                    warmup_learning_rate=rate["warmup_learning_rate"],
-                    min_learning_rate=rate["min_learning_rate"],
-                    by_epoch=by_epoch,
-                )
-            case "ManualStepLR":
-                return schedules.manual_steps(
-                    lr,
-                    schedule_sizes=tuple(size("schedule_sizes", value) for value in rate["schedule_sizes"]),
-                    learning_rates=rate["learning_rates"],
-                    warmup=rate["warmup"],
-                    by_epoch=by_epoch,
-                )
-            case "CosineAnnealingLR":
-                return schedules.cosine_annealing(
-                    lr,
-                    t_max=size("T_max"),
-                    warmup_size=size("warmup_size"),
-                    warmup_learning_rate=rate["warmup_learning_rate"],
-                    min_learning_rate=rate["min_learning_rate"],
-                    by_epoch=by_epoch,
-                )
-            case _:
-                return schedules.cosine_annealing_warm_restarts(
-                    lr,
-                    t_0=size("T_0"),
-                    t_mult=rate["T_mult"],
-                    warmup_size=size("warmup_size"),
-                    warmup_learning_rate=rate["warmup_learning_rate"],
-                    min_learning_rate=rate["min_learning_rate"],
-                    by_epoch=by_epoch,
-                )
+        return _SCHEDULES[rate.kind](lr, **fields)
 
 
 def in_steps(block: Block, field: str, count: int, accumulate: int) -> int:
