@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparrow import metrics
-from sparrow.metrics.pairs import lower_and_earlier
+from sparrow.metrics.xauc import lower_and_earlier
 from tests.metrics.cases import run
 
 quick = settings(max_examples=100, deadline=None, derandomize=True)
