@@ -44,7 +44,6 @@ from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState
 from sparrow.kernels import Backend, EntryGradients, StepScalars
-from sparrow.registry import nearest
 
 EXCHANGES = ("auto", POOLED, ROWS)
 
@@ -65,8 +64,6 @@ class OnMesh(MeshState):
         places: Mapping[str, Place],
         exchange: str,
     ) -> None:
-        if exchange not in EXCHANGES:
-            raise ValueError(f"unknown exchange '{exchange}': {nearest(str(exchange), EXCHANGES)}")
         super().__init__(features, stacks, backends, shards, places)
         self._packer = Packer(features, stacks)
         self.ordered = [feature.name for feature in features if feature.is_ordered]

@@ -20,6 +20,7 @@ CHECKS = [
     rows.ordered,
     rows.dynamic,
     rows.undone,
+    rows.evicted,
     program.device_order,
     packing.ragged_sizes,
     packing.automatic,

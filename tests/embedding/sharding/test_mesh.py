@@ -145,6 +145,12 @@ def test_dynamic_tables_on_a_mesh():
     assert found["counts"][0] == found["counts"][1]
 
 
+def test_devices_that_evict_by_themselves_keep_nearly_the_same_ids():
+    (found,) = on_devices(8, "evicted").values()
+    assert min(found["evicted"]) > 100
+    assert 0.8 < found["common"] < 1.0
+
+
 @pytest.mark.parametrize("count", [1, 4])
 def test_ids_of_skipped_and_impossible_steps_leave_no_trace(count):
     (found,) = on_devices(count, "undone").values()

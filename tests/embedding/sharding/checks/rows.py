@@ -1,5 +1,7 @@
 """Ordered features and dynamic tables on a mesh."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,3 +134,22 @@ def undone():
         "problem": problem,
         "goes on": all(equal(content(trained(one, other)), content(trained(state, other))) for one in (after, kept)),
     }
+
+
+def evicted():
+    """Devices evict each by itself: the share of the ids of one device that a mesh keeps, too, and their numbers."""
+    found = []
+    for where in (None, mesh()):
+        dynamic = sp.Dynamic(evict="lru")
+        table = sp.TableSpec(
+            name="items", vocabulary_size=512, embedding_dim=2, optimizer=BY_NAME["sgd"], dynamic=dynamic
+        )
+        emb = sp.Embedder([sp.FeatureSpec(name="item", table_spec=table)], "native", mesh=where, exchange="pooled")
+        state, assign = emb.init(jax.random.key(0)), jax.jit(emb.assign)
+        for i in range(40):
+            ids = np.random.default_rng(i).zipf(1.2, 96) % 10**6
+            state, _ = assign(state, emb.pack({"item": ids}, capacity=96))
+            state = dataclasses.replace(state, step=state.step + 1)
+        found.append((set(emb.ids(state, "items").ids.tolist()), emb.held(state, "items").evicted))
+    (one, left), (many, also) = found
+    return {"common": len(one & many) / len(one), "evicted": [left, also]}
