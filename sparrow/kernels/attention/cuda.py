@@ -33,30 +33,46 @@ def unavailable(kind: Kind, arrays: Arrays) -> str | None:
     return None
 
 
-def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, jax.Array | None]:
-    """(tokens, heads, width), and the logarithm of each softmax's sum to base 2, (tokens, heads)."""
+def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, tuple[jax.Array, jax.Array] | None]:
+    """(tokens, heads, width), and of a softmax: what the 16 bits of the result leave out, the logarithm of each sum.
+
+    The first of these has the shape of the result; the other is to base 2, (tokens, heads).
+    """
     plan = _Plan(kind, arrays)
-    out = plan.output()
-    sums = plan.call.output(plan.shape[:2], jnp.float32) if kind.score == "softmax" else NOTHING
-    plan.add(tuning.FORWARD, NOTHING, out, NOTHING, sums, NOTHING)
+    out, rest, sums = plan.output(), NOTHING, NOTHING
+    if kind.score == "softmax":
+        rest, sums = plan.output(), plan.call.output(plan.shape[:2], jnp.float32)
+    plan.add(tuning.FORWARD, NOTHING, out, rest, sums, NOTHING)
     found, *held = plan.results()
-    return found[:, :, : arrays.v.shape[2]], held[0] if held else None
+    width = arrays.v.shape[2]
+    return found[:, :, :width], (held[0][:, :, :width], held[1]) if held else None
 
 
-def backward(kind: Kind, arrays: Arrays, out: jax.Array, held: jax.Array | None, grads: jax.Array) -> Gradients:
+def backward(
+    kind: Kind, arrays: Arrays, out: jax.Array, held: tuple[jax.Array, jax.Array] | None, grads: jax.Array
+) -> Gradients:
     """Return the gradients from that of the result."""
     plan = _Plan(kind, arrays)
     given = plan.input(grads.astype(jnp.bfloat16))
     sums, delta = NOTHING, NOTHING
     if held is not None:
-        products = grads.astype(jnp.float32) * out.astype(jnp.float32)
-        sums, delta = plan.call.input(held), plan.call.input(products.sum(axis=2))
+        rest, logarithms = held
+        sums, delta = plan.call.input(logarithms), plan.call.input(deltas(grads, out, rest))
     dq, dk, dv = (plan.output() for _ in range(3))
     plan.add(tuning.QUERIES, given, dq, NOTHING, sums, delta)
     plan.add(tuning.KEYS, given, dk, dv, sums, delta)
     dim, width = arrays.q.shape[2], arrays.v.shape[2]
     of_q, of_k, of_v = plan.results()
     return Gradients(of_q[:, :, :dim], of_k[:, :, :dim], of_v[:, :, :width], None, None)
+
+
+def deltas(grads: jax.Array, out: jax.Array, rest: jax.Array) -> jax.Array:
+    """(tokens, heads) float32: <grads, result> of each head, where the result is the sum of two arrays of 16 bits.
+
+    Of the 16 bits of ``out`` alone it would be rounded by 2^-9: the gradient of a token that sees only itself, which is
+    0, would be that rounding.
+    """
+    return (grads.astype(jnp.float32) * (out.astype(jnp.float32) + rest.astype(jnp.float32))).sum(axis=2)
 
 
 class _Plan:

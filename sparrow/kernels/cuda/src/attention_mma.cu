@@ -321,5 +321,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
   }
   // Every warp overwrites its own kept rows only.
   store(out0 + base, acc0, MODE == 0 ? scale : SOFTMAX ? alpha : 0.5f * alpha * scale, memory, row, m0, len, stride, lane);
+  if (SOFTMAX && MODE == 0) {  // what the 16 bits of the result leave out: `delta` needs it
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+      for (int j = 0; j < D / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e += 2) {
+          const u32 held = pack(acc0[m][j][e] * scale, acc0[m][j][e + 1] * scale);
+          acc0[m][j][e] = acc0[m][j][e] * scale - __uint_as_float(held << 16);
+          acc0[m][j][e + 1] = acc0[m][j][e + 1] * scale - __uint_as_float(held & 0xffff0000u);
+        }
+    __syncwarp();  // the result has left the warp's rows
+    store(out1 + base, acc0, 1.f, memory, row, m0, len, stride, lane);
+  }
   if (MODE == 2) store(out1 + base, acc1, scale, memory + BM * D * 2, row, m0, len, stride, lane);
 }
