@@ -45,6 +45,16 @@ def test_deltas_give_the_predictions_of_a_complete_export(tmp_path, dtype):
     assert all(len(own.rows) < IDS for own in delta.changed.values())
 
 
+@pytest.mark.slow
+def test_a_chain_of_200_deltas(tmp_path):
+    """Ids come and go all the time; bits of tables and ids as after a complete export."""
+    run = trained(tmp_path / "run", "train.steps=201", "export={every_steps: 1}")
+    run.export(tmp_path / "whole")
+    model, whole = serving.load(tmp_path / "run" / "export"), serving.load(tmp_path / "whole")
+    assert (model.version.step, model.version.delta) == (201, 200)
+    assert model.predict(ROWS)["click"].tobytes() == whole.predict(ROWS)["click"].tobytes()
+
+
 def test_a_damaged_delta_ends_the_chain(tmp_path):
     trained(tmp_path / "run", "export={every_steps: 2}")
     made = tmp_path / "run" / "export"

@@ -211,7 +211,9 @@ def formatted(name: str, value: float) -> str:
     >>> formatted("auc", 0.71239), formatted("examples_per_second", 123456.7), formatted("learning_rate/dense", 1e-5)
     ('0.7124', '123,457', '1e-05')
     """
-    return f"{value:,.0f}" if name == "examples_per_second" else f"{value:.4g}"
+    if name == "event_time":
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(value))
+    return f"{value:,.0f}" if name in ("examples", "examples_per_second") else f"{value:.4g}"
 
 
 RATES: Final = {"learning_rate/dense": "lr", "learning_rate/sparse": "sparse_lr"}

@@ -1,0 +1,166 @@
+"""From an event to an answer that knows it: clicks, files, training, deltas, a server, requests, on one machine.
+
+    python -m benchmarks.freshness [--seconds 120] [--events 20000] [--every 2] [--file-seconds 0.5]
+
+26 tables of 100,000 rows and dimension 16. One process writes a file of clicks every half second, `sparrow train`
+follows them and exports deltas, `sparrow serve` follows the export. A client sends requests to it and to a server of
+the same base export without deltas, in turns of five seconds beside the same training. Printed are the time from an
+event to the first answer whose version has it (p50, p99, of all events), the latency of both servers, and the memory of
+trainer and server over time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import itertools
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.following import NAMES, base, events, write
+from benchmarks.serving import Server
+from sparrow import config
+from sparrow.exports.folder import whole
+
+TURN = 5.0
+
+
+def produce(folder: str, per_second: int, every: float, until: float) -> None:
+    """Write a file of clicks every ``every`` seconds, with the times at which they came."""
+    rng, number, began = np.random.default_rng(1), 0, time.time()
+    while time.time() < until:
+        rows = events(rng, int(per_second * every))
+        due = began + (number + 1) * every
+        time.sleep(max(0.0, due - time.time()))
+        now = time.time()
+        rows["time"] = ((now - every + np.arange(len(rows["label"])) / per_second) * 1000).astype(np.int64)
+        write(Path(folder) / f"{number:08}.parquet", rows)
+        number += 1
+
+
+def ask(connection: http.client.HTTPConnection, body: bytes) -> tuple[float, str | None]:
+    """Send a request; return its latency, and the event time of the version that answered."""
+    began = time.perf_counter()
+    connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    text = answer.read()
+    if answer.status != 200:
+        raise SystemExit(f"the server answered {answer.status}: {text[:200]!r}")
+    return time.perf_counter() - began, answer.getheader("X-Sparrow-Time")
+
+
+def memory(process: int) -> float:
+    """Return the resident megabytes of a process."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1000
+    return float("nan")
+
+
+def latencies_of_events(seen: list[tuple[float, float]], per_second: int) -> Any:
+    """Return the time from each event to the first answer that knew it; ``seen``: times of answers and versions."""
+    found = []
+    for (_, before), (at, newest) in itertools.pairwise(seen):
+        if newest > before:
+            times = np.linspace(before, newest, max(int((newest - before) * min(per_second, 1000)), 2))[1:]
+            found.append(at - times)
+    return np.concatenate(found) if found else np.array([np.nan])
+
+
+def line(name: str, values: Any) -> str:
+    """Return the quantiles of some seconds, in milliseconds."""
+    p50, p99 = np.quantile(values, [0.5, 0.99]) * 1000
+    return f"{name:24} p50 {p50:9.1f} ms  p99 {p99:9.1f} ms  of {len(values):,}"
+
+
+def main() -> None:
+    """Run all of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--events", type=int, default=20_000)
+    parser.add_argument("--every", type=float, default=2.0)
+    parser.add_argument("--file-seconds", type=float, default=0.5)
+    parser.add_argument("--batch", type=int, default=4096)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "clicks").mkdir()
+        source = {"name": "follow", "path": f"{folder}/clicks/*.parquet", "poll_seconds": 0.05, "cut_seconds": 0.2}
+        made = base(source, given.batch, export={"every_seconds": given.every, "folder": str(folder / "export")})
+        (folder / "config.yaml").write_text(config.dumps(made))
+        writer = multiprocessing.get_context("spawn").Process(
+            target=produce,
+            args=(str(folder / "clicks"), given.events, given.file_seconds, time.time() + 3600),
+            daemon=True,
+        )
+        writer.start()
+        command = [
+            sys.executable,
+            "-m",
+            "sparrow.cli",
+            "train",
+            str(folder / "config.yaml"),
+            "--model-dir",
+            str(folder / "run"),
+        ]
+        trainer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while not whole(folder / "export"):
+            if trainer.poll() is not None:
+                assert trainer.stderr is not None
+                raise SystemExit(trainer.stderr.read())
+            time.sleep(0.1)
+        shutil.copytree(folder / "export", folder / "still", ignore=shutil.ignore_patterns("deltas"))
+        servers = {"with deltas": Server(folder / "export"), "without deltas": Server(folder / "still")}
+        try:
+            _measure(given, servers, trainer)
+        finally:
+            trainer.terminate()
+            for server in servers.values():
+                server.process.terminate()
+            writer.terminate()
+            trainer.wait(60)
+
+
+def _measure(given: argparse.Namespace, servers: dict[str, Server], trainer: Any) -> None:
+    rng = np.random.default_rng(2)
+    rows = events(rng, 256)
+    bodies = [json.dumps({"rows": [{name: int(rows[name][i]) for name in NAMES}]}).encode() for i in range(256)]
+    connections = {name: http.client.HTTPConnection(own.url.removeprefix("http://")) for name, own in servers.items()}
+    waits: dict[str, list[float]] = {name: [] for name in servers}
+    seen: list[tuple[float, float]] = []
+    sizes: list[tuple[float, float]] = []
+    began, number = time.time(), 0
+    while time.time() - began < given.seconds:
+        name = list(servers)[int((time.time() - began) / TURN) % 2]
+        wait, newest = ask(connections[name], bodies[number % 256])
+        waits[name].append(wait)
+        if name != "with deltas":
+            _, newest = ask(connections["with deltas"], bodies[number % 256])
+        if newest is not None:
+            seen.append((time.time(), float(newest)))
+        if number % 500 == 0:
+            sizes.append((memory(trainer.pid), memory(servers["with deltas"].process.pid)))
+        number += 1
+        time.sleep(0.005)
+    half = [one for one in seen if one[0] - began > min(20.0, given.seconds / 4)]  # after everything is compiled
+    print(f"{given.events:,} events/s, deltas every {given.every:g} s, load {os.getloadavg()[0]:.1f}")
+    print(line("event to served", latencies_of_events(half, given.events)))
+    for name, own in waits.items():
+        print(line(f"request {name}", own))
+    print(f"versions seen {len({version for _, version in seen})}")
+    for who, values in zip(("trainer", "server"), zip(*sizes, strict=True), strict=True):
+        print(f"memory of {who:8} MB  " + " ".join(f"{value:.0f}" for value in values[:: max(1, len(values) // 12)]))
+
+
+if __name__ == "__main__":
+    main()
