@@ -1,7 +1,6 @@
 """Tables and features: specs, packing, the `Embedder`, row gradients."""
 
 from sparrow.embedding.batches.columns import replaced
-from sparrow.embedding.batches.inputs import Bags, to_bags
 from sparrow.embedding.batches.packing import (
     MAX_ENTRIES,
     InRows,
@@ -34,6 +33,6 @@ from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.placement import Placement, table_bytes
 from sparrow.embedding.sharding.shards import Shards, from_host
 from sparrow.embedding.specs import FeatureSpec, TableSpec
-from sparrow.embedding.stacking import Stack
+from sparrow.embedding.stacking import Stack, row_step
 from sparrow.embedding.state import EmbeddingState, devices_of
 from sparrow.embedding.tracking import CHECKPOINTS, EXPORTS, ChangedRows, cleared

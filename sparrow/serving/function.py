@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -10,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.data import Batch, Feature, check_same_lengths
-from sparrow.embedding import FeatureSpec, size_class, to_bags
+from sparrow.embedding import FeatureSpec, Packer, Ragged, Stack, row_step, size_class
 from sparrow.serving.description import STATE, Description, FunctionEntry
 from sparrow.serving.ids import KnownIds
-from sparrow.serving.lookup import Table, flat, ordered, ordered_bags, pooled, width_of
+from sparrow.serving.lookup import Table, activations, flat, width_of
 from sparrow.serving.packed import Places
 from sparrow.serving.plain import PlainLookups
 from sparrow.serving.reading import Reading
@@ -94,10 +95,15 @@ class Function:
         own = self.entry.lengths
         self._lengths = {f.name: own.get(f.name, f.sequence_length) for f in self.features}
         self._grouped = {f.name for f in self.features if f.name in own and f.sequence_length is None}
-        self._bags = {feature.name: feature.element_pooling for feature in self.features}
+        pooling = {feature.name: feature.element_pooling for feature in self.features}
         alike = {group: [n for n in names if n in read] for group, names in description.same_lengths.items()}
         self._alike = [(group, names) for group, names in alike.items() if len(names) > 1]
         self._specs = {lookup: specs[lookup] for lookup in self.entry.lookups}
+        self._sizes_of: dict[str, str] = {}  # of lookups whose sequences have bags as elements
+        for lookup, feature in self._ids_of.items():
+            if (of_elements := pooling[feature]) is not None:
+                combiner, self._sizes_of[lookup] = of_elements
+                self._specs[lookup] = dataclasses.replace(specs[lookup], combiner=combiner)  # type: ignore[arg-type]
         self._tables = {lookup: tables[spec.table_spec.name] for lookup, spec in self._specs.items()}
         self._known = {
             lookup: known[spec.table_spec.name] for lookup, spec in self._specs.items() if spec.table_spec.name in known
@@ -113,6 +119,8 @@ class Function:
             {name: width_of(self._lengths[name], dims[name]) for name in self.entry.numbers}
             | ({STATE: self.entry.state} if self.entry.state else {}),
         )
+        self._stacks = {spec.table_spec.name: self._tables[lookup] for lookup, spec in self._specs.items()}
+        self._packers: dict[tuple[str, ...], Packer] = {}
         self._plain = PlainLookups(
             {
                 lookup: table
@@ -153,10 +161,9 @@ class Function:
         size = len(batch) if states is None else len(states)
         inputs = self._places.empty(self.size_for(size))
         made = self._plain.fill(batch.ids, inputs)
-        for lookup, place in self._places.acts.items():
-            if lookup not in made:
-                found = self._activation(lookup, batch)
-                inputs[:size, place.start : place.stop] = self._by_state(self._ids_of[lookup], found, offsets)
+        for lookup, found in self._looked_up([lookup for lookup in self._places.acts if lookup not in made], batch):
+            place = self._places.acts[lookup]
+            inputs[:size, place.start : place.stop] = self._by_state(self._ids_of[lookup], found, offsets)
         for name, place in self._places.numbers.items():
             if name == STATE:
                 inputs[:size, place.start : place.stop] = states
@@ -193,12 +200,34 @@ class Function:
         given = _part(batch.ids, self._ids_of[lookup])
         return self._known[lookup].rows_of(lookup, given) if lookup in self._known else given
 
-    def _activation(self, lookup: str, batch: Batch) -> Array:
-        spec, table, feature = self._specs[lookup], self._tables[lookup], self._ids_of[lookup]
-        ids, length = self._rows(lookup, batch), None if feature in self._grouped else self._lengths[feature]
-        if length is not None and (bags := self._bags[feature]) is not None:
-            return ordered_bags(table, spec, ids, _part(batch.sequences, bags[1]), bags[0], length)
-        return pooled(table, to_bags(spec, ids)) if length is None else ordered(table, spec, ids, length)
+    def _looked_up(self, lookups: Sequence[str], batch: Batch) -> Iterator[tuple[str, Array]]:
+        """Yield the activations of some lookups: ids are packed as they are in training, and looked up here."""
+        if not lookups:
+            return
+        given: dict[str, Any] = {}
+        starts: dict[str, Array] = {}
+        for lookup in lookups:
+            given[lookup] = ids = self._rows(lookup, batch)
+            if lookup in self._sizes_of:
+                sizes = _part(batch.sequences, self._sizes_of[lookup])
+                counts = sizes.values[:, 0].astype(np.int64)
+                ends = np.zeros(size_class(len(counts)) + 1, np.int64)  # of as many elements as other batches have
+                ends[1 : len(counts) + 1] = np.cumsum(counts)
+                ends[len(counts) + 1 :] = ends[len(counts)]
+                given[lookup], starts[lookup] = Ragged(ids.values, ends), sizes.offsets
+        packed = self._packer(tuple(lookups)).pack(given)
+        starts |= packed.offsets
+        orders = {lookup: (own, self._lengths[self._ids_of[lookup]] or 0) for lookup, own in starts.items()}
+        yield from activations(packed, self._stacks, orders)
+
+    def _packer(self, lookups: tuple[str, ...]) -> Packer:
+        """Return the packer of some lookups. Each table is a stack, because each is an array of its own."""
+        if lookups not in self._packers:
+            specs = [self._specs[lookup] for lookup in lookups]
+            tables = {spec.table_spec.name: spec.table_spec for spec in specs}
+            stacks = [Stack(name, (table,), row_step(table)) for name, table in tables.items()]
+            self._packers[lookups] = Packer(specs, stacks)
+        return self._packers[lookups]
 
     def _number(self, name: str, batch: Batch) -> Array:
         length = None if name in self._grouped else self._lengths[name]

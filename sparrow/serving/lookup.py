@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding import Bags, FeatureSpec, Ragged, to_bags
+from sparrow.embedding import PackedBatch
+from sparrow.kernels import Lookups
 from sparrow.kernels.quantized import QuantizedTable
 
 Table = npt.NDArray[Any] | QuantizedTable
@@ -17,37 +17,54 @@ PIECE: Final = 1 << 16
 """The ids whose rows are in memory at a time: a bag may have millions of them."""
 
 
-def pooled(table: Table, bags: Bags) -> npt.NDArray[np.float32]:
+def activations(
+    packed: PackedBatch, tables: Mapping[str, Table], orders: Mapping[str, tuple[npt.NDArray[Any], int]]
+) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
+    """Yield the input that a packed batch gives to each lookup.
+
+    ``tables``: by stack; ``orders``: of lookups in order, where each example begins, and the most elements of one.
+    """
+    for stack, groups in packed.groups:
+        rows, start = pooled(tables[stack], packed.lookups[stack]), 0
+        for group in groups:
+            stop = start + len(group.features) * group.num_bags
+            block = rows[start:stop].reshape(group.num_bags, len(group.features), rows.shape[1])
+            start = stop
+            for i, name in enumerate(group.features):
+                yield name, flat(block[:, i], *orders[name]) if name in orders else block[:, i]
+
+
+def pooled(table: Table, lookups: Lookups) -> npt.NDArray[np.float32]:
     """Return each bag's rows, times their gains, summed: (num_bags, dim), as `sparrow.Embedder.lookup` computes it.
 
     >>> table = np.array([[1.0, 2.0], [10.0, 20.0]], np.float32)
-    >>> ids, lengths = np.array([0, 1, 1], np.int32), np.array([2, 0, 1], np.int32)
-    >>> pooled(table, Bags(ids, lengths, gains=None, valid=None, steady=False)).tolist()
+    >>> ids, offsets = np.array([0, 1, 1, 2, 2], np.int32), np.array([0, 2, 2, 3], np.int32)  # 2 is no row: padding
+    >>> pooled(table, Lookups(ids, None, offsets, None, 3)).tolist()
     [[11.0, 22.0], [0.0, 0.0], [10.0, 20.0]]
     """
-    if bags.lengths is None:
-        return _scaled(table, bags, 0, len(bags.ids))
-    ends = np.cumsum(bags.lengths, dtype=np.int64)
+    if lookups.offsets is None:
+        return _scaled(table, lookups, 0, len(lookups.ids))
+    offsets = np.asarray(lookups.offsets, np.int64)
+    starts, ends = offsets[:-1], offsets[1:]
     sums = np.zeros((len(ends), table.shape[1]), np.float32)
     for begin, end in _pieces(ends):
         held = np.arange(np.searchsorted(ends, begin, "right"), np.searchsorted(ends, end - 1, "right") + 1)
-        held = held[bags.lengths[held] > 0]  # empty bags have no entries: each other begins where the previous one ends
-        starts = np.maximum(ends[held] - bags.lengths[held], begin) - begin
-        sums[held] += np.add.reduceat(_scaled(table, bags, begin, end), starts, axis=0)
+        held = held[ends[held] > starts[held]]  # empty bags have no entries: each other begins where the last one ends
+        first = np.maximum(starts[held], begin) - begin
+        sums[held] += np.add.reduceat(_scaled(table, lookups, begin, end), first, axis=0)
     return sums
 
 
-def _scaled(table: Table, bags: Bags, begin: int, end: int) -> npt.NDArray[np.float32]:
-    """Return the rows of some ids, times their gains: (end - begin, dim)."""
-    ids = bags.ids[begin:end]
+def _scaled(table: Table, lookups: Lookups, begin: int, end: int) -> npt.NDArray[np.float32]:
+    """Return the rows of some entries, times their gains: (end - begin, dim). An id that is no row has zeros."""
+    ids: Any = lookups.ids[begin:end]
     if isinstance(table, QuantizedTable):
         rows = table.take(ids)
     else:
         rows = np.take(table, ids, axis=0, mode="clip").astype(np.float32)
-    if bags.valid is not None:
-        rows[~bags.valid[begin:end]] = 0.0
-    if bags.gains is not None:
-        rows *= bags.gains[begin:end, None]
+        rows[ids >= len(table)] = 0.0
+    if lookups.gains is not None:
+        rows *= np.asarray(lookups.gains[begin:end])[:, None]
     return rows
 
 
@@ -67,24 +84,7 @@ def _pieces(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def ordered(table: Table, spec: FeatureSpec, ids: Any, length: int) -> npt.NDArray[np.float32]:
-    """Return each sequence's rows one after the other, then their number: (batch, length * dim + 1)."""
-    bags = to_bags(dataclasses.replace(spec, combiner="sum"), ids)
-    lengths = np.ones(len(bags.ids), np.int64) if bags.lengths is None else bags.lengths
-    rows = pooled(table, dataclasses.replace(bags, lengths=None, gains=None))
-    return flat(rows, np.concatenate([[0], np.cumsum(lengths)]), length)
-
-
-def ordered_bags(
-    table: Table, spec: FeatureSpec, ids: Ragged, sizes: Ragged, pooling: str, length: int
-) -> npt.NDArray[np.float32]:
-    """Return the same for sequences of bags, whose elements have ``sizes`` ids each."""
-    ends = np.concatenate([[0], np.cumsum(sizes.values[:, 0].astype(np.int64))])
-    bags = to_bags(dataclasses.replace(spec, combiner=pooling), Ragged(ids.values, ends))  # type: ignore[arg-type]
-    return flat(pooled(table, bags), sizes.offsets, length)
-
-
-def flat(values: npt.NDArray[Any], offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.float32]:
+def flat(values: npt.NDArray[Any], offsets: npt.NDArray[Any], length: int) -> npt.NDArray[np.float32]:
     """Return sequences as `sparrow.Sequence.flat` has them, with at most ``length`` elements: the last.
 
     >>> flat(np.array([[1.0], [2.0], [3.0]]), np.array([0, 2, 2, 3]), 2).tolist()

@@ -23,7 +23,7 @@ class _Lookup(NamedTuple):
 
 
 class PlainLookups:
-    """Lookups in tables of any dtype, where every row of a batch has one id."""
+    """Lookups in tables of any dtype, for the features that have one id in every row of a batch."""
 
     def __init__(self, tables: Mapping[str, Table], features: Mapping[str, str], places: Mapping[str, Span]) -> None:
         """Take the table, the feature and the place of each lookup, by its name."""
@@ -37,24 +37,27 @@ class PlainLookups:
         ]
 
     def fill(self, ids: Mapping[str, Any], inputs: Array) -> Sequence[str]:
-        """Write the rows of all ids that are plain and in range. Return the names of the lookups that were made."""
+        """Write the rows of features whose ids are plain and in range. Return the names of the lookups made."""
         given = [ids.get(name) for name in self._features]
-        if not given or not all(_is_plain(values) for values in given):
+        plain = [i for i, values in enumerate(given) if _is_plain(values)]
+        if not plain:
             return ()
-        matrix: npt.NDArray[np.int32] = np.array(given)  # (features, rows)
+        matrix: npt.NDArray[np.int32] = np.array([given[i] for i in plain])  # (features, rows)
         # Read as unsigned, a negative id is a huge one.
-        fit: list[bool] = np.all(matrix.view(np.uint32) < self._rows, axis=1).tolist()
+        fit = np.all(matrix.view(np.uint32) < self._rows[plain], axis=1).tolist()
+        fitting = {i: own for i, own, is_fit in zip(plain, matrix, fit, strict=True) if is_fit}
         made = []
         rows = matrix.shape[1]
         for name, feature, table, place in self._lookups:
-            if fit[feature]:
+            own = fitting.get(feature)
+            if own is not None:
                 out = inputs[:rows, place.start : place.stop]
                 if isinstance(table, QuantizedTable):
-                    table.fill(matrix[feature], out)
+                    table.fill(own, out)
                 elif table.dtype == np.float32:
-                    table.take(matrix[feature], 0, out, "clip")
+                    table.take(own, 0, out, "clip")
                 else:
-                    out[...] = table.take(matrix[feature], 0)
+                    out[...] = table.take(own, 0)
                 made.append(name)
         return made
 

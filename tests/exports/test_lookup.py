@@ -1,10 +1,11 @@
 """Pooled rows of bags: in pieces, so that memory does not grow with the ids of a request."""
 
+import itertools
 import tracemalloc
 
 import numpy as np
 
-from sparrow.embedding import Bags
+from sparrow.kernels import Lookups
 from sparrow.serving import lookup
 
 
@@ -12,7 +13,7 @@ def bags(lengths, rng):
     count = int(np.sum(lengths))
     gains = rng.normal(size=count).astype(np.float32)
     ids = rng.integers(0, 100, count).astype(np.int32)
-    return Bags(ids, np.asarray(lengths, np.int32), gains=gains, valid=None, steady=False)
+    return Lookups(ids, None, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), gains, len(lengths))
 
 
 def test_pieces_give_the_sums_of_each_bag(monkeypatch):
@@ -21,9 +22,8 @@ def test_pieces_give_the_sums_of_each_bag(monkeypatch):
     monkeypatch.setattr(lookup, "PIECE", 5)
     for _ in range(100):
         held = bags(rng.integers(0, 14, rng.integers(0, 20)), rng)
-        ends = np.cumsum(held.lengths)
         rows = table[held.ids] * held.gains[:, None]
-        wanted = [rows[end - count : end].sum(0) for end, count in zip(ends, held.lengths, strict=True)]
+        wanted = [rows[begin:end].sum(0) for begin, end in itertools.pairwise(held.offsets)]
         np.testing.assert_allclose(lookup.pooled(table, held), np.reshape(wanted, (-1, 3)), atol=1e-5)
 
 

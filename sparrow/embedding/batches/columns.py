@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.batches.inputs import hash_ids, read_input, to_bags
+from sparrow.embedding.batches.inputs import hash_ids, read_input, refuse_outside
 from sparrow.embedding.batches.ragged import Ragged
 from sparrow.embedding.batches.sizes import within
 from sparrow.embedding.dynamic.strings import hash_strings
@@ -125,7 +125,8 @@ def explain(feature: FeatureSpec, given: Any) -> None:
     if feature.table_spec.dynamic is not None:
         read_input(feature.name, hash_strings(given))
     else:
-        to_bags(feature, given)
+        values, offsets, *_ = read_input(feature.name, given, feature.table_spec.vocabulary_size)
+        refuse_outside(feature, values, offsets)
 
 
 def replaced(name: str, given: Any, find: Callable[[npt.NDArray[np.uint64]], npt.NDArray[np.int32]]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Final
 
 import numpy as np
@@ -12,41 +11,12 @@ from sparrow.embedding.batches.ragged import LISTS, Floats, Ints, Ragged, bags_o
 from sparrow.embedding.batches.sparse_matrices import is_matrix, read_matrix
 from sparrow.embedding.hashing import hash_integers
 from sparrow.embedding.specs import FeatureSpec, TableSpec
-from sparrow.kernels import feed
 
 _OF_TENSORS: Final = {
     "dense_shape": "sp.Ragged.from_coo(tensor.indices, tensor.values, tensor.dense_shape) for entries that are ids",
     "row_splits": "sp.Ragged(tensor.values, tensor.row_splits)",
 }
 """Attributes of TensorFlow's sparse and ragged tensors, and how to write them here."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Bags:
-    """One feature's checked input."""
-
-    ids: npt.NDArray[np.int32]  # (N,)
-    lengths: npt.NDArray[np.int32] | None  # (batch,); None: every bag holds exactly one id
-    gains: Floats | None  # (N,); None: all 1
-    valid: npt.NDArray[np.bool_] | None  # (N,); the other ids are to be ignored; None: all are valid
-    steady: bool  # whether every batch of this size has the same number of ids: such shapes need no padding
-
-    @property
-    def num_bags(self) -> int:
-        """The feature's batch size."""
-        return len(self.ids) if self.lengths is None else len(self.lengths)
-
-
-def to_bags(feature: FeatureSpec, given: Any) -> Bags:
-    """Check one feature's input and compute its gains."""
-    columns = None if feature.table_spec.dynamic is not None else feature.table_spec.vocabulary_size
-    values, offsets, weights, missing, steady = read_input(feature.name, given, columns)
-    ids, valid = _in_range(feature, values, offsets)
-    if missing is not None:
-        valid = ~missing if valid is None else valid & ~missing
-    lengths = None if offsets is None else np.diff(offsets).astype(np.int32)
-    gains = weights if lengths is None else feed.gains_of(feature.pooling, lengths, weights, valid)
-    return Bags(ids, lengths, gains, valid, steady)
 
 
 def read_input(
@@ -136,26 +106,17 @@ def _check_weights(name: str, weights: Any, count: int) -> Floats | None:
     return array
 
 
-def _in_range(
-    feature: FeatureSpec, values: Ints, offsets: Ints | None
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_] | None]:
-    """Return row numbers as a fresh int32 array, and the mask of the ids that count (None: all)."""
+def refuse_outside(feature: FeatureSpec, values: Ints, offsets: Ints | None) -> None:
+    """Raise the error of the first id that is outside the table, unless such ids are ignored or hashed."""
     table = feature.table_spec
-    rows = table.vocabulary_size
-    # Read as unsigned, a negative id is a huge one: one pass over the ids is enough.
-    if values.size == 0 or values.view(f"u{values.dtype.itemsize}").max() < rows:
-        return values.astype(np.int32), None
-    invalid = (values < 0) | (values >= rows)
-    if feature.invalid_ids == "error":
-        at = int(np.flatnonzero(invalid)[0])
+    outside = np.flatnonzero((values < 0) | (values >= table.vocabulary_size))
+    if feature.invalid_ids == "error" and len(outside):
+        at = int(outside[0])
         row = at if offsets is None else int(np.searchsorted(offsets, at, side="right")) - 1
         raise ValueError(
             f"feature '{feature.name}': id {values[at]} in row {row} is outside table '{table.name}', whose ids are "
-            f"0 to {rows - 1}; correct the data, or set FeatureSpec.invalid_ids to 'ignore' or 'hash'"
+            f"0 to {table.vocabulary_size - 1}; correct the data, or set FeatureSpec.invalid_ids to 'ignore' or 'hash'"
         )
-    replacement = np.int64(0) if feature.invalid_ids == "ignore" else hash_ids(values, table)
-    ids = np.where(invalid, replacement, values).astype(np.int32)
-    return ids, (~invalid if feature.invalid_ids == "ignore" else None)
 
 
 def hash_ids(values: Ints, table: TableSpec) -> npt.NDArray[np.int64]:

@@ -21,7 +21,7 @@ from sparrow.registry import nearest
 
 MAX_ENTRIES: Final = 2**28
 """With MAX_ROWS of the specs, row numbers and spare numbers stay within int32."""
-KEPT: Final = 64
+KEPT: Final = 256
 """Plans of batches that a packer keeps."""
 
 Size: TypeAlias = int | tuple[int, ...]
