@@ -69,7 +69,7 @@ class Stream:
 
 
 def flops(lengths: np.ndarray, stu: models.STU) -> float:
-    """Return the useful operations of a training step: products forward, twice them backward; 2 and 5 of the attention."""
+    """Return the useful operations of a step: products forward, twice them backward; 2 and 5 of the attention."""
     width, heads = stu.num_heads * stu.hidden_dim, stu.num_heads
     dim, reach = stu.embedding_dim, stu.num_heads * stu.attention_dim
     tokens = lengths + 1.0  # the candidate
@@ -118,9 +118,7 @@ def main(options: argparse.Namespace) -> None:
     inputs = models.Inputs(acts={"item": dim}, sequences={"seen": dim}, groups={"uih": ["seen"], "candidate": ["item"]})
     towers, rngs = (models.TaskTower("heard"),), nnx.Rngs(0)
     channel = models.HSTUChannel(stu)
-    model = models.HSTURanker(
-        inputs, channels=(channel,), task_towers=towers, item_hidden_dim=2 * dim, rngs=nnx.Rngs(0)
-    )
+    model = models.HSTURanker(inputs, channels=(channel,), task_towers=towers, item_hidden_dim=2 * dim, rngs=rngs)
     apply, params, rest = models.functional(model)
     rule = sp.rules.Adagrad(0.05)
     table = sp.TableSpec(name="items", vocabulary_size=options.items, embedding_dim=dim, optimizer=rule)
