@@ -2,7 +2,7 @@
 
     python benchmarks/defaults.py                       # the defaults alone
     python benchmarks/defaults.py --grid --only ids     # and the grid, on one table
-    python benchmarks/defaults.py --choices FOLDER --clicks FILES --ratings FILE --peers VENV/bin/python
+    python benchmarks/defaults.py --choices FOLDER --clicks FILES --fields user,item --ratings FILE --peers PYTHON
 
 Public data, three seeds each, beside implicit's ALS and LightGBM in the environment ``--peers``; nothing is downloaded:
 
@@ -10,7 +10,8 @@ choices
     ``train.txt``, ``valid.txt`` and ``test.txt``, a line for each user: the user, then the items. Recall@20 among all
     items without those of training, mean over users. The rows of ``valid.txt`` are for early stopping.
 clicks
-    Files in libfm's format, one number a field, labels -1 and 1, such as Frappe's. A fifth of the rows is the test.
+    Files in libfm's format, one number a field, labels -1 and 1, such as Frappe's, and the names of the fields, by
+    which `fit` knows ids of many values. A fifth of the rows is the test.
 ratings
     A Parquet file of users, items, ratings and further columns, such as MovieLens-100k joined. A tenth is the test.
 
@@ -249,12 +250,12 @@ def choices(folder: pathlib.Path, peers: str | None, seed: int) -> None:
             print(f"choices, seed {seed}: ALS {way} {recall(lists):.4f}", flush=True)
 
 
-def clicks(files: list[pathlib.Path], peers: str | None, seed: int) -> None:
+def clicks(files: list[pathlib.Path], fields: list[str], peers: str | None, seed: int) -> None:
     """Print AUC and log loss by default, and those of LightGBM with columns as categories and as numbers."""
     from sklearn.metrics import log_loss, roc_auc_score
 
     lines = [line.split() for file in files for line in file.read_text().splitlines()]
-    frame = pd.DataFrame([[int(each.split(":")[0]) for each in line[1:]] for line in lines]).rename(columns=str)
+    frame = pd.DataFrame([[int(each.split(":")[0]) for each in line[1:]] for line in lines], columns=fields)
     frame["y"] = [int(float(line[0]) > 0) for line in lines]
     is_test = np.random.default_rng(seed).random(len(frame)) < 0.2
     train, test = frame[~is_test].reset_index(drop=True), frame[is_test].reset_index(drop=True)
@@ -295,6 +296,7 @@ def main() -> None:
     parser.add_argument("--grid", action="store_true")
     parser.add_argument("--choices", type=pathlib.Path)
     parser.add_argument("--clicks", type=pathlib.Path, nargs="+")
+    parser.add_argument("--fields", default="user,item,daytime,weekday,isweekend,homework,cost,weather,country,city")
     parser.add_argument("--ratings", type=pathlib.Path)
     parser.add_argument("--peers", help="a Python with implicit and lightgbm")
     parser.add_argument("--seeds", type=int, default=3)
@@ -304,7 +306,7 @@ def main() -> None:
         if options.choices:
             choices(options.choices, options.peers, seed)
         if options.clicks:
-            clicks(options.clicks, options.peers, seed)
+            clicks(options.clicks, options.fields.split(","), options.peers, seed)
         if options.ratings:
             columns(options.ratings, seed)
     if options.choices or options.clicks or options.ratings:
