@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
+from typing import Any
 
 from sparrow.cli.command import Command, above_zero, add_json, at_least_one, seconds
 from sparrow.cli.inputs import add_config, given_config
@@ -27,6 +29,10 @@ def plan_arguments(parser: argparse.ArgumentParser) -> None:
         "--latency", type=above_zero, default=50.0, help="microseconds of a collective; 50 unless given"
     )
 
+    parser.add_argument(
+        "--save", metavar="FILE", help="write the config with this placement of its tables, for as many devices"
+    )
+
 
 def plan_run(options: argparse.Namespace) -> None:
     """Show the plan of a config."""
@@ -39,12 +45,26 @@ def plan_run(options: argparse.Namespace) -> None:
         memory = None if options.memory is None else options.memory * 1e9
         links = planning.Links(options.link * 1e9, options.network * 1e9, options.latency * 1e-6, memory)
         many = planning.spread(loaded, made, max(devices, options.processes), options.processes, links)
+    if options.save is not None:
+        _save(loaded, many, options.save)
     if options.json:
         out(json.dumps(made.to_dict() | ({} if many is None else {"spread": many.to_dict()}), indent=1))
         return
     planning.show(made)
     if many is not None:
         planning.show_spread(many)
+
+
+def _save(loaded: Any, many: Any, path: str) -> None:
+    from sparrow import config
+    from sparrow.errors import ConfigError
+
+    if many is None:
+        raise ConfigError("--save writes the placement of tables on several devices; give --devices")
+    fields = config.plain(loaded, defaults=False)
+    mesh = {**(fields["train"].get("mesh") or {}), "data": many.devices, "placement": many.placement}
+    fields["train"] = {**fields["train"], "mesh": mesh}
+    Path(path).write_text(config.dumps(config.from_mapping(fields)), encoding="utf-8")
 
 
 PLAN = Command(

@@ -4,7 +4,7 @@ No device is needed for it: the ids of a real batch are routed as that many devi
 
 A step of one device, in seconds::
 
-    rows     = fullest owner over the mean * (rows looked up and touched by one device) at the rate of the memory
+    rows     = fullest device over the mean * (rows looked up and touched by one device) at the rate of the memory
     ordered  = (activations, gradients, batch of one device) / copy rate + 2 * dense state / copy rate
     inside   = bytes to devices of the same process / link
     between  = bytes to other processes, of all devices of a process / network
@@ -16,39 +16,19 @@ The model's arithmetic is extra, and divides by the number of devices.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from typing import Any, Final
+import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from sparrow.config import Config, ConfigError, Problem, train_pipeline
-from sparrow.data import without_presence
-from sparrow.embedding import Sizes, imagined_mesh
-from sparrow.feed import filled
+from sparrow.config import Config, ConfigError, Problem
+from sparrow.embedding import Choice, Links, Placement, Sizes, choose_placement, imagined_mesh, kind_of
 from sparrow.planning.planning import Plan
 from sparrow.planning.sizes import TableSize
 from sparrow.runs import Program
-
-COLLECTIVES: Final = 3
-"""All-to-alls of a stack in a step."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Links:
-    """Rates of a cluster.
-
-    Attributes:
-      link: bytes per second that a device sends to devices of its own process.
-      network: bytes per second that a process sends to others.
-      latency: seconds that a collective takes besides its bytes.
-      memory: bytes per second that a device reads and writes; None: as measured on this machine.
-    """
-
-    link: float = 50e9
-    network: float = 12.5e9
-    latency: float = 50e-6
-    memory: float | None = None
+from sparrow.runs.loop.placing import fields_of, first_lookups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +36,8 @@ class StackTraffic:
     """The exchange of one stack in one batch.
 
     Attributes:
-      exchange: "pooled" or "rows".
+      tables: their names.
+      exchange: "pooled", "rows" or "copies".
       room: vectors of each pair of devices, padding included.
       sent: bytes that a device sends in a step: ids, values and gradients.
       fullest: the fullest pair of devices over the mean.
@@ -64,6 +45,7 @@ class StackTraffic:
       padding: the share of the values sent that is padding.
     """
 
+    tables: tuple[str, ...]
     exchange: str
     room: int
     sent: int
@@ -78,7 +60,13 @@ class ManyDevices:
 
     Attributes:
       devices, processes: their numbers.
+      placement: as ``train.mesh.placement`` takes it.
+      alternatives: by table, the bytes that a device sends, and the seconds of the exchange, with the table in its own
+        place and in other kinds of places; by kind, and under "" for its own.
+      by_rows: bytes that a device sends with all tables by rows, and seconds, as estimated.
       tables: bytes of tables and slots on a device.
+      used: by device, bytes of the rows and slots that it has.
+      read: by device, bytes of the rows that it looks up.
       state: bytes of dense parameters and the rest, on every device.
       work: bytes of activations, gradients and batches on a device, and of the exchange.
       stacks: the exchange, by stack.
@@ -90,7 +78,12 @@ class ManyDevices:
 
     devices: int
     processes: int
+    placement: Any
+    alternatives: dict[str, dict[str, tuple[int, float]]]
+    by_rows: tuple[int, float]
     tables: int
+    used: tuple[int, ...]
+    read: tuple[int, ...]
     state: int
     work: int
     stacks: dict[str, StackTraffic]
@@ -110,6 +103,18 @@ class ManyDevices:
         return self.tables + self.state + self.work
 
     @property
+    def fullest(self) -> tuple[float, float]:
+        """The fullest device over the mean, in memory and in lookups."""
+        used, read = (max(own) / max(sum(own) / len(own), 1e-9) for own in (self.used, self.read))
+        return used, read
+
+    @property
+    def padding(self) -> float:
+        """The share of the bytes of the exchange that is padding, of stacks that have it."""
+        sent = sum(stack.sent for stack in self.stacks.values())
+        return sum(stack.padding * stack.sent for stack in self.stacks.values()) / max(sent, 1)
+
+    @property
     def sent(self) -> int:
         """Bytes that a device sends in a step."""
         return self.inside + self.between + self.dense
@@ -126,39 +131,53 @@ class ManyDevices:
 
 
 def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: Links | None = None) -> ManyDevices:
-    """Return the plan of one device, spread over many. Raises `ConfigError` for numbers that do not fit."""
+    """Return the plan of one device, spread over many. Raises `ConfigError` for numbers that do not fit.
+
+    Tables are where ``train.mesh.placement`` puts them; "auto", or a mesh of another number of devices: they are placed
+    by the planner, for these rates and the memory of a device here.
+    """
     links = links or Links()
     _refuse(config, devices, processes)
     program = Program.of(_alone(config))
-    stacks = _traffic(config, program, devices)
+    lookups = first_lookups(config, program.assembly, devices)
+    given: Any = "auto" if config.train.mesh is None or config.train.mesh.data != devices else config.train.mesh.given()
+    choice = (
+        choose_placement(program.embedder, lookups, devices, processes, links, _free(plan)) if devices > 1 else None
+    )
+    if given == "auto":
+        given = "rows" if choice is None else choice.placements
+    mesh = imagined_mesh(program.embedder, devices, "auto", given, processes)
+    stacks, read, collectives = _traffic(mesh, lookups) if devices > 1 else ({}, np.ones(1), 0)
     each = devices // processes
-    sent = sum(stack.sent for stack in stacks.values())
-    inside = round(sent * (each - 1) / max(devices - 1, 1))
-    between = sent - inside
+    inside, between = links.shared(sum(stack.sent for stack in stacks.values()), devices, processes)
     params = plan.state.get("dense parameters", 0)
     dense = round(2 * params * (devices - 1) / devices)
-    owners = max((stack.owners for stack in stacks.values()), default=1.0)
+    owners = float(read.max() / max(read.mean(), 1e-9))
     machine, state = plan.machine, sum(plan.state.values())
     batches = plan.batches * plan.batch
     ordered = max(plan.moved.ordered - 2 * state, 0) / devices + 2 * state
     slowest = links.link if processes == 1 else min(links.link, links.network / each)
     scattered = plan.scattered_seconds if links.memory is None else plan.moved.scattered / links.memory
-    exchanged = max(inside / links.link, between * each / links.network)
     return ManyDevices(
         devices=devices,
         processes=processes,
-        tables=sum(_table_bytes(program, plan.tables, devices).values()),
+        placement=given if isinstance(given, str) else fields_of(_records(given)),
+        alternatives={} if choice is None else {name: _alternatives(choice, name) for name in choice.places},
+        by_rows=(0, 0.0) if choice is None else (choice.by_rows.sent, choice.by_rows.seconds),
+        tables=_allocated(mesh, plan.tables, devices),
+        used=_used(mesh, plan.tables, devices),
+        read=tuple(map(int, read)),
         state=state,
-        work=(plan.work + batches) // devices + 3 * sent,
+        work=(plan.work + batches) // devices + 3 * (inside + between),
         stacks=stacks,
         inside=inside,
         between=between,
         dense=dense,
         rows_seconds=owners * scattered / devices,
         ordered_seconds=ordered / (links.memory or machine.copy_rate),
-        exchange_seconds=exchanged,
+        exchange_seconds=links.seconds(inside + between, devices, processes),
         dense_seconds=dense / slowest,
-        latency_seconds=(COLLECTIVES * len(stacks) + min(devices - 1, 2)) * links.latency,
+        latency_seconds=(collectives + min(devices - 1, 2)) * links.latency,
         links=links,
     )
 
@@ -179,34 +198,73 @@ def _alone(config: Config) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"mesh": None})})
 
 
-def _traffic(config: Config, program: Program, devices: int) -> dict[str, StackTraffic]:
-    """Route a batch of the run's data."""
-    if devices == 1:
-        return {}
-    mesh = imagined_mesh(program.embedder, devices)
-    with contextlib.closing(iter(train_pipeline(config))) as batches:  # type: ignore[type-var]
-        batch = next(batches)
-    ids, _ = filled(batch.ids, devices)
-    lookups = {name: without_presence(values) for name, values in program.assembly.lookups(ids).items()}
+def _free(plan: Plan) -> int | None:
+    """Return the bytes of a device for tables; None: not known, or the memory of the host, which all share."""
+    free = [place.free for place in plan.machine.devices if place.free is not None]
+    return max(min(free) - sum(plan.state.values()) - plan.work, 1) if free else None
+
+
+def _records(given: Mapping[str, str | Placement]) -> dict[str, Placement]:
+    return {name: Placement(own) if isinstance(own, str) else own for name, own in given.items()}  # type: ignore[arg-type]
+
+
+def _alternatives(choice: Choice, table: str) -> dict[str, tuple[int, float]]:
+    made = {kind: (cost.sent, cost.seconds) for kind, cost in choice.alternatives[table].items()}
+    own = kind_of(choice.places[table], choice.devices)
+    return {"": (choice.cost.sent, choice.cost.seconds)} | {kind: cost for kind, cost in made.items() if kind != own}
+
+
+def _traffic(mesh: Any, lookups: Mapping[str, Any]) -> tuple[dict[str, StackTraffic], Any, int]:
+    """Route a batch: the exchange by stack, the bytes of rows that each device reads, and the collectives of a step."""
     measured = mesh.measure(lookups)
     room = Sizes().fit(mesh.settle(measured.needs))
-    made = {}
+    tables = {stack.name: stack for stack in mesh.stacks}
+    made, read, collectives = {}, np.zeros(mesh.shards.count), 0
     for name, traffic in mesh.traffic(measured, room).items():
+        routed, layout, stack = measured.routed[name], mesh.layouts[name], tables[name]
         by_owner = traffic.vectors.sum(axis=0)
-        owners = float(by_owner.max() / max(by_owner.mean(), 1e-9))
+        if traffic.exchange == "pooled":
+            by_owner = sum(route.entries for route in routed.pooled)
+        width = stack.dim // layout.columns * (2 if stack.step.dtype == "bfloat16" else 4)
+        own = np.array([len(part.ids) for part in routed.parts]) if layout.copies else by_owner
+        read += own * width
+        owners = float(own.max() / max(own.mean(), 1e-9))
+        names = tuple(table.name for table in stack.tables)
+        collectives += traffic.collectives
         made[name] = StackTraffic(
-            traffic.exchange, traffic.room, traffic.sent, traffic.fullest, owners, traffic.padding
+            names, traffic.exchange, traffic.room, traffic.sent, traffic.fullest, owners, traffic.padding
         )
+    return made, read, collectives
+
+
+def _bytes_of_rows(mesh: Any, tables: tuple[TableSize, ...]) -> dict[str, float]:
+    """Return the bytes of a row and its slots, by stack; of a piece of it where rows are cut."""
+    sizes = {table.name: table for table in tables}
+    made = {}
+    for stack in mesh.stacks:
+        own = [sizes[table.name] for table in stack.tables]
+        made[stack.name] = sum(table.total for table in own) / max(sum(table.rows for table in own), 1)
+        made[stack.name] /= mesh.layouts[stack.name].columns
     return made
 
 
-def _table_bytes(program: Program, tables: tuple[TableSize, ...], devices: int) -> dict[str, int]:
-    """Return the bytes of each stack on a device: rows are padded to blocks of ``devices``."""
-    made: dict[str, int] = {}
-    for stack in program.embedder.stacks:
-        members = [table for table in tables if table.stack == stack.name]
-        rows = sum(table.rows for table in members)
-        row = sum(table.total for table in members) / max(rows, 1)
-        local = rows if devices == 1 else -(-rows // (devices * devices)) * devices
-        made[stack.name] = int(np.ceil(local * row)) + (4 * local if stack.step.stochastic and devices > 1 else 0)
-    return made
+def _allocated(mesh: Any, tables: tuple[TableSize, ...], devices: int) -> int:
+    """Return the bytes of tables and slots on each device, rows that are not used included."""
+    if devices == 1:
+        return sum(table.total for table in tables)
+    rows, steps = _bytes_of_rows(mesh, tables), {stack.name: stack.step for stack in mesh.stacks}
+    numbers = {name: 4 if steps[name].stochastic else 0 for name in rows}
+    return sum(math.ceil(mesh.layouts[name].local_rows * (rows[name] + numbers[name])) for name in rows)
+
+
+def _used(mesh: Any, tables: tuple[TableSize, ...], devices: int) -> tuple[int, ...]:
+    """Return the bytes of the rows that each device has."""
+    sizes = {table.name: table.total for table in tables}
+    used = np.zeros(devices)
+    for name, place in mesh.places.items():
+        if place.copies:
+            used += sizes[name]
+        else:
+            each = place.columns * place.over
+            used[place.device : place.device + each] += sizes[name] / each
+    return tuple(map(int, used))

@@ -19,7 +19,8 @@ def planned():
 
 
 def test_memory_divides_and_traffic_grows(planned):
-    made = {n: spread(case(*SMALL), planned, n) for n in (1, 2, 8, 64)}
+    by_rows = [case(*SMALL, f"train.mesh.data={n}", "train.mesh.placement=rows") for n in (1, 2, 8, 64)]
+    made = {one.train.mesh.data: spread(one, planned, one.train.mesh.data) for one in by_rows}
     tables = {n: one.tables for n, one in made.items()}
     assert tables[1] == sum(table.total for table in planned.tables)
     for n in (2, 8):
@@ -29,6 +30,17 @@ def test_memory_divides_and_traffic_grows(planned):
     assert all(one.exchange in ("pooled", "rows") for one in made[8].stacks.values())
     assert all(one.fullest >= 1 and 0 <= one.padding < 1 for one in made[8].stacks.values())
     assert made[8].seconds > 0
+
+
+def test_small_tables_are_copied(planned):
+    made = spread(case(*SMALL), planned, 8)
+    assert "replicated" in made.placement.values()
+    assert made.tables <= sum(table.total for table in planned.tables)
+    assert len(made.used) == len(made.read) == 8
+    assert made.alternatives.keys() == {table.name for table in planned.tables}
+    sent, seconds = made.by_rows
+    assert sent > 0
+    assert seconds >= made.alternatives["id_0"][""][1]
 
 
 def test_bytes_between_processes(planned):
@@ -69,4 +81,12 @@ def test_command(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "Traffic of 8 devices in 2 processes" in shown
     assert "Memory of a device" in shown
+    assert "Placement; all tables by rows" in shown
+    assert "fullest over the mean" in shown
     assert main(["plan", str(path), "--devices", "7"]) == 2
+    saved = tmp_path / "placed.yaml"
+    assert main(["plan", str(path), "--devices", "8", "--save", str(saved)]) == 0
+    mesh = config.load(saved).train.mesh
+    assert mesh.data == 8
+    assert mesh.placement != "auto"
+    assert main(["plan", str(path), "--devices", "1", "--save", str(saved)]) == 2

@@ -25,9 +25,9 @@ UNEVEN = ("data.evaluate.impressions=510",)  # no multiple of 4: the last batch 
 SMALL = ("train.steps=4", "train.batch_size=64", "evaluate.batch_size=64", *UNEVEN)
 
 
-def train(folder, *overrides, mesh=None, resume=False):
+def train(folder, *overrides, mesh=None, resume=False, placement="rows"):
     """Train; the run, and its lines."""
-    given = () if mesh is None else (f"train.mesh.data={mesh}",)
+    given = () if mesh is None else (f"train.mesh.data={mesh}", f"train.mesh.placement={placement}")
     with contextlib.redirect_stdout(io.StringIO()) as lines:
         trained = runs.train(case(*SMALL, *given, *overrides), folder, resume=resume)
     return trained, lines.getvalue()
@@ -74,6 +74,29 @@ def numbers(folder):
         "sizes": any(key.startswith("extras/sizes/train/stack/") for key in _sizes(folder / "many")),
         "predictions": _predictions(folder, "one", "many"),
     }
+
+
+def placed(folder):
+    """Runs with chosen and with given places, stopped and resumed, loaded, and moved from one to another."""
+    one, _ = train(folder / "one")
+    found = {}
+    for name, places in {"auto": "auto", "given": "{id_0: replicated, id_1: {kind: columns, columns: 2}}"}.items():
+        many, lines = train(folder / name, mesh=4, placement=places)
+        half, _ = train(folder / f"half {name}", "train.steps=2", mesh=4, placement=places)
+        again, _ = train(folder / f"half {name}", mesh=4, placement=places, resume=True)
+        train(folder / f"other {name}", "train.steps=2", mesh=4, placement="device")
+        moved, _ = train(folder / f"other {name}", mesh=4, placement=places, resume=True)
+        found[name] = {
+            "gap": gap(one, many),
+            "resumed": same(many, again) and not same(many, half),
+            "moved": gap(many, moved),
+            "line": "placement of tables" in lines,
+            "kept": again.program.config.train.mesh == many.program.config.train.mesh,
+            "copies": sum(layout.copies for layout in many.program.embedder.sharded.layouts.values()),
+            "loaded": gap(many, runs.load(folder / name)),
+        }
+    found["unknown"] = message(lambda: train(folder / "bad", mesh=4, placement="{id_9: device}"))
+    return found
 
 
 def moved(folder):
@@ -231,6 +254,6 @@ if __name__ == "__main__":
     *checks, folder = sys.argv[1:]
     known = {
         function.__name__: function
-        for function in (numbers, moved, refusals, sequences, bags, dynamic, stale, patch, negatives)
+        for function in (numbers, moved, placed, refusals, sequences, bags, dynamic, stale, patch, negatives)
     }
     print(json.dumps({check: known[check](Path(folder)) for check in checks}))

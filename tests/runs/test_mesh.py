@@ -45,6 +45,19 @@ def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(found):
     assert numbers["sizes"]
 
 
+def test_tables_in_chosen_and_in_given_places(tmp_path):
+    found = on_devices(4, "placed", tmp_path)["placed"]
+    assert found.pop("unknown").startswith("train.mesh: placement names an unknown table 'id_9'")
+    for name, one in found.items():
+        assert one["gap"] < 1e-6, name
+        assert one["moved"] < 1e-6, name
+        assert one["resumed"], name
+        assert one["kept"], name
+        assert one["loaded"] == 0, name
+        assert one["copies"], name
+        assert one["line"] == (name == "auto")
+
+
 @pytest.mark.slow
 def test_sequences_on_a_mesh(tmp_path):
     found = on_devices(4, "sequences", tmp_path)["sequences"]

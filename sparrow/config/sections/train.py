@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from sparrow.config.loading.records import LearningRate, LossScaleRecord, OptimizerRecord, RuleRecord
 from sparrow.config.loading.section import Section
+from sparrow.embedding import Placement
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Positive = Annotated[float, Field(gt=0)]
@@ -182,14 +183,44 @@ class StartFrom(Section):
         return self
 
 
+class TablePlacement(Section):
+    """The place of a table, with its numbers."""
+
+    kind: Literal["rows", "replicated", "device", "columns", "grid"]
+    """rows: over all devices. replicated: a copy on each. device: all on one. columns: the columns over several. grid:
+    columns over groups of devices, rows over the devices of each group."""
+    columns: Count | None = None
+    """The number of pieces that columns and grid cut rows into. Default: the most possible; of grid, the processes."""
+    devices: Count | None = None
+    """The number of devices over which grid splits the rows of a piece. Default: all, divided by columns."""
+    device: Annotated[int, Field(ge=0)] | None = None
+    """The first of the table's devices. Default: the one that has the least."""
+
+    def record(self) -> Placement:
+        """Return the record of `sparrow.Embedder`."""
+        return Placement(self.kind, self.columns, self.devices, self.device)
+
+
+PlacementName = Literal["rows", "replicated", "device", "columns", "grid"]
+
+
 class Mesh(Section):
-    """The devices that a run is spread over: rows of tables and examples of batches are split, the rest is copied."""
+    """The devices that a run is spread over: tables are placed on them, examples of batches split, the rest copied."""
 
     data: Count
     """Number of devices, of all processes together; batch sizes must be multiples of it."""
     exchange_dtype: Literal["float32", "bfloat16"] = "float32"
     """The dtype of activations and gradients of tables on their way between devices: bfloat16 halves the bytes, and
     rounds each of them once, by at most 2^-8 of itself."""
+    placement: Literal["auto"] | PlacementName | dict[Name, PlacementName | TablePlacement] = "auto"
+    """The place of tables. auto: chosen from their sizes and the first batch of the data; else one for all tables, or
+    by table, where tables that are not named are split by rows."""
+
+    def given(self) -> str | dict[str, str | Placement]:
+        """Return the placement as `sparrow.Embedder` takes it, or "auto"."""
+        if isinstance(self.placement, str):
+            return self.placement
+        return {name: own.record() if isinstance(own, TablePlacement) else own for name, own in self.placement.items()}
 
 
 class Train(Section):

@@ -2,8 +2,8 @@
 
 A rule that works element by element updates each piece for itself. Others (row-wise moments, norms of rows) and
 stochastic rounding, which numbers the elements of a row, need all pieces: the devices that hold the pieces of the same
-rows exchange the touched ones, each applies the complete step, and keeps its own columns. Numbers that belong to a row
-are on each of these devices, and stay equal.
+rows share the touched ones among them. Each gets all pieces of its share, applies the complete step, and sends the
+pieces back. Numbers that belong to a row are on each of these devices, and stay equal.
 """
 
 from __future__ import annotations
@@ -69,42 +69,56 @@ def updated(
 ) -> Update:
     """On a shard: the update of `Backend.update`, where the shard has a piece of each row."""
     rows, sums = sum_by_row(grads, layout.local_rows)  # the same rows on all devices with pieces of them
-    held = (table, *slots)
-    complete = [_joined(shards, layout, one.at[rows].get(mode="clip")) for one in held]
-    complete.append(_joined(shards, layout, sums))
-    first_rows = jnp.searchsorted(rows, scalars.first_rows).astype(jnp.int32)
-    logical = None if scalars.logical_rows is None else scalars.logical_rows.at[rows].get(mode="clip")
-    numbers = jnp.arange(len(rows), dtype=jnp.int32)
-    new, new_slots = backend.update(
-        step,
-        complete[0],
-        tuple(complete[1:-1]),
-        EntryGradients(jnp.where(rows < layout.local_rows, numbers, len(rows)), None, None, complete[-1]),
-        scalars._replace(first_rows=first_rows, logical_rows=logical),
-    )
-    width = table.shape[1]
-    begin = layout.piece(shards.index) * width
+    held, columns = (table, *slots), layout.columns
+    share = shared_rows(len(rows), columns)
+    rows = jnp.pad(rows, (0, columns * share - len(rows)), constant_values=(1 << 31) - 1)
+    groups = _groups(layout)
+
+    def swapped(pieces: jax.Array) -> jax.Array:
+        """(columns, share, ...): one for each device of the group; the same from each."""
+        made: jax.Array = jax.lax.all_to_all(  # type: ignore[no-untyped-call]
+            pieces, shards.axes, 0, 0, axis_index_groups=groups, tiled=True
+        )
+        return made
+
+    def complete(own: jax.Array) -> jax.Array:
+        """Return this device's share of the rows: (share, dim), or one number each."""
+        own = jnp.pad(own, ((0, len(rows) - len(own)), *[(0, 0)] * (own.ndim - 1)))
+        if own.ndim == 1:
+            return own.reshape(columns, share)[piece]
+        return jnp.moveaxis(swapped(own.reshape(columns, share, -1)), 0, 1).reshape(share, -1)
 
     def placed(old: jax.Array, new: jax.Array) -> jax.Array:
-        own = new if new.ndim == 1 else jax.lax.dynamic_slice_in_dim(new, begin, width, 1)
+        if new.ndim == 1:
+            own = swapped(jnp.broadcast_to(new, (columns, share))).reshape(-1)
+        else:
+            own = swapped(jnp.moveaxis(new.reshape(share, columns, -1), 1, 0)).reshape(len(rows), -1)
         return old.at[rows].set(own, mode="drop")
 
+    piece = layout.piece(shards.index)
+    values = [complete(one.at[rows].get(mode="clip")) for one in held]
+    own = rows.reshape(columns, share)[piece]
+    logical = None if scalars.logical_rows is None else scalars.logical_rows.at[own].get(mode="clip")
+    new, new_slots = backend.update(
+        step,
+        values[0],
+        tuple(values[1:]),
+        EntryGradients(
+            jnp.where(own < layout.local_rows, jnp.arange(share, dtype=jnp.int32), share), None, None, complete(sums)
+        ),
+        scalars._replace(first_rows=jnp.searchsorted(own, scalars.first_rows).astype(jnp.int32), logical_rows=logical),
+    )
     made = [placed(old, one) for old, one in zip(held, (new, *new_slots), strict=True)]
     return made[0], tuple(made[1:])
 
 
-def _joined(shards: Shards, layout: Layout, own: jax.Array) -> jax.Array:
-    """(N, dim): complete rows, from the pieces of the devices that have them; (N,) stays as it is."""
-    if own.ndim == 1:
-        return own
+def shared_rows(touched: int, columns: int) -> int:
+    """Return the rows of which each of ``columns`` devices applies the complete step."""
+    return -(-touched // columns)
+
+
+def _groups(layout: Layout) -> list[list[int]]:
+    """Return the devices with the pieces of the same rows, in the order of the pieces."""
     columns, count = layout.columns, layout.spans[0].over
-    each = columns * count
-    # One step of a ring at a time: device p of a group gets the piece of device p - 1, then of p - 2, ...
-    ring = [(d, d - d % each + (d % each + count) % each) for d in range(layout.shards)]
-    pieces, piece = [own], layout.piece(shards.index)
-    for _ in range(columns - 1):
-        moved: Any = jax.lax.ppermute(pieces[-1], shards.axes, ring)  # type: ignore[no-untyped-call]
-        pieces.append(moved)
-    by_distance = jnp.stack(pieces)  # (columns, N, width), the piece of (piece - distance)
-    order = (piece - jnp.arange(columns)) % columns
-    return jnp.moveaxis(by_distance[order], 0, 1).reshape(len(own), -1)
+    begins = range(0, layout.shards, columns * count)
+    return [[begin + within + p * count for p in range(columns)] for begin in begins for within in range(count)]

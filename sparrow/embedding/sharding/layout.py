@@ -117,16 +117,12 @@ class Layout:
 
     @functools.cached_property
     def routed(self) -> tuple[int, int, Ints]:
-        """The layout for `sparrow.kernels.feed.routing`: piece p of row r is row ``p * num_rows + r`` there."""
-        spans = [
-            (p * self.num_rows + span.first, span.device + p * span.over, span.over, span.local)
-            for p in range(self.columns)
-            for span in self.spans
-        ]
-        return self.columns * self.num_rows, self.shards, np.array(spans, np.int32)
+        """The first piece of all rows, for `sparrow.kernels.feed.routing`; others are ``over`` devices later each."""
+        spans = [(span.first, span.device, span.over, span.local) for span in self.spans]
+        return self.num_rows, self.shards, np.array(spans, np.int32)
 
     def place(self, rows: Any) -> tuple[Any, Any]:
-        """Return the shard and the local row of rows, in the numbers of `routed`."""
+        """Return the shard of the first piece of rows, and their local row."""
         first, device, count, local = self.routed[2].T
         at = np.searchsorted(first, rows, side="right") - 1
         number, rest = np.divmod(rows - first[at], count[at])

@@ -15,7 +15,7 @@ from sparrow.embedding.packed_batch import Group, PackedBatch
 from sparrow.embedding.sharding import copied, pooled, rows
 from sparrow.embedding.sharding.elements import Elements
 from sparrow.embedding.sharding.layout import Layout
-from sparrow.embedding.sharding.parts import Part
+from sparrow.embedding.sharding.parts import Part, pieces
 from sparrow.embedding.sharding.raw_parts import Raw, stand_in_layout, with_words
 from sparrow.embedding.sharding.routing import PooledRoute, RowsRoute, route_pooled, route_rows
 from sparrow.embedding.sharding.shards import Shards
@@ -45,6 +45,7 @@ class Routed:
     pooled: list[PooledRoute] | None
     rows: list[RowsRoute] | None
     raw: list[Raw] | None = None  # the raw ids of each shard of this process, where parts hold stand-ins
+    most: int | None = None  # bags of a shard whose rows, or pieces of them, one owner has; None: all
 
     @property
     def needs(self) -> list[int]:
@@ -64,16 +65,16 @@ class Routed:
     def size(self, name: str, room: Room) -> dict[str, int]:
         """Return the room of the stack ``name`` by `KINDS`.
 
-        A bag has at most one sum at each owner: room for more sums than bags is not sent.
+        A bag has at most one sum at each owner: room for more sums than an owner has bags is not sent.
         """
         size = {kind: room.get(f"{name}/{kind}", 0) for kind in KINDS}
-        return size | {SUMS: min(size[SUMS], max(self.parts[0].num_bags, 1))}
+        return size | {SUMS: min(size[SUMS], max(self.most or self.parts[0].num_bags, 1))}
 
 
 def route(layout: Layout, parts: list[Part], choice: str | None) -> Routed:
     """Route the entries for the exchange ``choice``; None: for both, to compare them."""
     return Routed(
-        parts,
+        [pieces(part, layout.columns) for part in parts],
         None if choice in (ROWS, COPIES) else [route_pooled(layout, part) for part in parts],
         None if choice in (POOLED, COPIES) else [route_rows(layout, part) for part in parts],
     )

@@ -35,7 +35,7 @@ from sparrow.embedding.sharding.measured import (
     route,
 )
 from sparrow.embedding.sharding.mesh_state import MeshState
-from sparrow.embedding.sharding.parts import pieces, split, split_groups
+from sparrow.embedding.sharding.parts import split, split_groups
 from sparrow.embedding.sharding.placement import Place
 from sparrow.embedding.sharding.raw_parts import stand_in_layout, with_stand_ins
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
@@ -69,6 +69,7 @@ class OnMesh(MeshState):
         self.ordered = [feature.name for feature in features if feature.is_ordered]
         self._guess: dict[str, int] = {}  # elements of each ordered feature on a device, in the batch before
         self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
+        self._table_of = {feature.name: feature.table_spec.name for feature in features}
         choice = None if exchange == "auto" else exchange
         self.exchanges: dict[str, str | None] = {
             name: COPIES if layout.copies else choice for name, layout in self.layouts.items()
@@ -206,16 +207,24 @@ class OnMesh(MeshState):
                 made[alike] = dataclasses.replace(route(layout, own, choice), raw=raw)
             elif alike not in made:
                 own = split(lookups, of_stack, parts)
-                made[alike] = route(layout, [pieces(part, layout.columns, layout.num_rows) for part in own], choice)
+                made[alike] = dataclasses.replace(route(layout, own, choice), most=self._most_sums(of_stack, parts))
             routed[name] = made[alike]
         room = {name: len(own.ids) * self.layouts[name].columns for name, own in packed.lookups.items()}
         again = functools.partial(self._routed, counted, elements)
         put = self.shards.put_parts
         return RoutedBatch(self.layouts, routed, groups, self.settle, put, room, elements, sizes, again, self.shards)
 
+    def _most_sums(self, groups: Sequence[Group], parts: int) -> int:
+        """Return the most bags of a shard at one owner, whatever their ids are."""
+        bags = np.zeros(self.shards.count, np.int64)
+        for group in groups:
+            for place in (self.places[self._table_of[name]] for name in group.features):
+                bags[place.device : place.device + place.columns * place.over] += group.num_bags // parts
+        return int(bags.max())
+
     def traffic(self, batch: RoutedBatch, room: Mapping[str, int]) -> dict[str, Traffic]:
         """Return what a measured batch sends, by stack, once it is packed with ``room``."""
-        return traffic(batch, room, {stack.name: stack.dim for stack in self.stacks}, self.shards.dtype)
+        return traffic(batch, room, {stack.name: stack.step for stack in self.stacks}, self.shards.dtype)
 
     def settle(self, needs: npt.NDArray[np.int32]) -> dict[str, int]:
         """Agreed needs by name, after choosing the exchange of each stack that has none yet."""

@@ -68,23 +68,18 @@ def split(lookups: Lookups, groups: Sequence[Group], parts: int) -> list[Part]:
     return made
 
 
-def pieces(part: Part, count: int, num_rows: int) -> Part:
-    """Return the entries once for each of ``count`` pieces of their rows, as `Layout.routed` numbers rows.
-
-    Bag b of piece p is bag ``p * num_bags + b``.
-    """
+def pieces(part: Part, count: int) -> Part:
+    """Return the entries once for each of ``count`` pieces of their rows: bag b of piece p is ``p * num_bags + b``."""
     if count == 1:
         return part
-    each, at = len(part.ids), np.repeat(np.arange(count, dtype=np.int32), len(part.ids))
-    ids = np.tile(part.ids, count)
-    ids = np.where(ids.view(np.uint32) < num_rows, ids + at * np.int32(num_rows), np.int32(count * num_rows))
     bags = offsets = None
     if part.bags is not None and part.offsets is not None:
+        at = np.repeat(np.arange(count, dtype=np.int32), len(part.ids))
         bags = np.tile(part.bags, count) + at * np.int32(part.num_bags)
-        ends = part.offsets[1:] + np.arange(count, dtype=np.int32)[:, None] * np.int32(each)
+        ends = part.offsets[1:] + np.arange(count, dtype=np.int32)[:, None] * np.int32(len(part.ids))
         offsets = np.concatenate([np.zeros(1, np.int32), ends.reshape(-1)])
     gains = None if part.gains is None else np.tile(part.gains, count)
-    return Part(ids.astype(np.int32), bags, gains, offsets, count * part.num_bags)
+    return Part(np.tile(part.ids, count), bags, gains, offsets, count * part.num_bags)
 
 
 def bags_of(parts: Sequence[Part], size: int, ragged: bool, weighted: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from sparrow import fields
 from sparrow.embedding.sharding.layout import Layout
-from sparrow.embedding.specs import MAX_ROWS, TableSpec
+from sparrow.embedding.specs import TableSpec
 from sparrow.embedding.stacking import Stack, row_step, stack_tables
 from sparrow.registry import nearest
 from sparrow.rules import PER_ROW
@@ -137,8 +137,6 @@ def _place(table: TableSpec, given: Placement, devices: int, hosts: int, used: A
             f"table '{table.name}': rows of {table.embedding_dim} numbers cannot be cut evenly into {columns} pieces; "
             "give placement.columns a divisor"
         )
-    if columns * table.vocabulary_size > MAX_ROWS:
-        raise ValueError(f"table '{table.name}': {columns} pieces of its rows are more than {MAX_ROWS}; give fewer")
     step = each if columns > 1 else 1
     if each > devices or (columns > 1 and devices % each):
         raise ValueError(
@@ -159,7 +157,9 @@ def _place(table: TableSpec, given: Placement, devices: int, hosts: int, used: A
 def stacked(tables: Sequence[TableSpec], places: Mapping[str, Place], *, apart: bool = False) -> tuple[Stack, ...]:
     """Return the stacks of tables on a mesh: of copies, or of one form of pieces."""
     forms = {name: (own.copies, own.columns, own.over if own.columns > 1 else 0) for name, own in places.items()}
-    return stack_tables(tables, dynamic_alone=True, apart=apart, places=forms)
+    # Tables over many devices begin at the same local row on all of them: before tables of fewer devices, none is free.
+    ordered = sorted(tables, key=lambda table: (-places[table.name].over, places[table.name].device))
+    return stack_tables(ordered, dynamic_alone=True, apart=apart, places=forms)
 
 
 def layout_of(stack: Stack, places: Mapping[str, Place], devices: int) -> Layout:

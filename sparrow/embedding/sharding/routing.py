@@ -48,23 +48,43 @@ class RowsRoute(NamedTuple):
 
 
 def route_pooled(layout: Layout, part: Part) -> PooledRoute:
-    """Find the owner of every entry, and count entries and sums."""
+    """Find the owner of every entry, and count entries and sums; once for each piece of the rows, one after another."""
     library = feed.library()
     if library is None:
-        return _route_pooled(layout, part)
-    made = PooledRoute(_empty(len(part.ids)), _empty(layout.shards), _empty(layout.shards))
-    compiled.route_pooled(library, part[:3], layout.routed, *made)
-    return made
+        made = _route_pooled(layout, part)
+    else:
+        made = PooledRoute(_empty(len(part.ids)), _empty(layout.shards), _empty(layout.shards))
+        compiled.route_pooled(library, part[:3], layout.routed, *made)
+    if layout.columns == 1:
+        return made
+    return PooledRoute(_owners_of_pieces(layout, made.owners), *(_of_pieces(layout, own) for own in made[1:]))
 
 
 def route_rows(layout: Layout, part: Part) -> RowsRoute:
-    """Find the owner of every entry, and number the distinct rows of each owner."""
+    """Find the owner of every entry, and number the distinct rows of each owner; once for each piece of the rows."""
     library = feed.library()
     if library is None:
-        return _route_rows(layout, part)
-    made = RowsRoute(_empty(len(part.ids)), _empty(len(part.ids)), _empty(layout.shards))
-    compiled.route_rows(library, part.ids, layout.routed, *made)
-    return made
+        made = _route_rows(layout, part)
+    else:
+        made = RowsRoute(_empty(len(part.ids)), _empty(len(part.ids)), _empty(layout.shards))
+        compiled.route_rows(library, part.ids, layout.routed, *made)
+    if layout.columns == 1:
+        return made
+    places = np.tile(made.places, layout.columns)
+    return RowsRoute(_owners_of_pieces(layout, made.owners), places, _of_pieces(layout, made.rows))
+
+
+def _owners_of_pieces(layout: Layout, owners: Ints) -> Ints:
+    """Return the owners of all pieces, from those of the first."""
+    shift = np.arange(layout.columns, dtype=np.int32)[:, None] * np.int32(layout.spans[0].over)
+    return np.where(owners < layout.shards, owners + shift, np.int32(layout.shards)).reshape(-1).astype(np.int32)
+
+
+def _of_pieces(layout: Layout, by_owner: Ints) -> Ints:
+    """Return the numbers by owner of all pieces, from those of the first."""
+    each = [np.roll(by_owner, p * layout.spans[0].over) for p in range(layout.columns)]
+    total: Ints = np.sum(each, axis=0, dtype=np.int32)
+    return total
 
 
 class PooledArrays(NamedTuple):

@@ -34,6 +34,7 @@ from sparrow.files import AnyPath, at
 from sparrow.runs.errors import FolderError
 from sparrow.runs.loop.early import Early
 from sparrow.runs.loop.loop import Loop, Part, Trained
+from sparrow.runs.loop.placing import placed
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.together import Together, batches_of
@@ -79,6 +80,7 @@ def train(
     with in_one_line(folder), contextlib.ExitStack() as stack:
         lines: list[str] = []  # for the log, before it is open
         config, words = _checked(config, folder, resume, overwrite, lines)
+        config = placed(config, folder if resume else None, lines.append)
         pipeline: Pipeline[Any] = train_pipeline(config)
         config, steps, note = length(config, pipeline)
         program, hashed = _built(config, pipeline)

@@ -95,8 +95,10 @@ class Program:
         except ValueError as error:
             raise ConfigError([Problem(("model",), str(error))]) from None
         try:
-            dtype = "float32" if config.train.mesh is None else config.train.mesh.exchange_dtype
-            embedder = Embedder(assembly.specs, mesh=mesh, exchange_dtype=dtype)
+            places = config.train.mesh
+            dtype = "float32" if places is None else places.exchange_dtype
+            given = "rows" if places is None or places.placement == "auto" else places.given()
+            embedder = Embedder(assembly.specs, mesh=mesh, placement=given, exchange_dtype=dtype)
         except ValueError as error:
             raise ConfigError([Problem(("train", "mesh"), str(error))]) from None
         try:

@@ -1,0 +1,197 @@
+"""`Costs`: the traffic, memory and balance of tables in given places, from their uses.
+
+Bytes are counted by `sharding.traffic`. The room of a pair of devices is estimated: the mean, a bound of its largest
+deviation where a hash spreads rows, the hottest row, and the space that learned sizes leave. The places that are chosen
+in the end are routed with real ids.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from sparrow.embedding.batches.sizes import HEADROOM, size_class
+from sparrow.embedding.planner.links import Links
+from sparrow.embedding.planner.uses import Use
+from sparrow.embedding.sharding.measured import COPIES, DISTINCT, POOLED, ROWS, SUMS, chosen
+from sparrow.embedding.sharding.placement import Place, table_bytes
+from sparrow.embedding.sharding.traffic import collectives, completed_bytes, copied_bytes, exchanged_bytes
+from sparrow.embedding.specs import TableSpec
+from sparrow.embedding.stacking import row_step, stack_tables
+
+MEMORY_RATE: Final = 1e12
+"""Bytes a second of a device's memory where `Links` has none."""
+BALANCED: Final = 1.12
+"""The fullest device over the mean, in memory and lookups, from which on a placement costs extra."""
+UNEVEN: Final = 2.0
+"""The extra cost of a device that has twice as much as it should."""
+FULL: Final = 200.0
+"""The extra cost of tables that need twice the memory of a device."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StackCost:
+    """The tables that one exchange serves.
+
+    Attributes:
+      tables: their names.
+      exchange: "pooled", "rows" or "copies".
+      sent: bytes that a device sends in a step.
+      memory: bytes on each device.
+      padding: the share of the vectors sent that is padding.
+      collectives: of a step.
+    """
+
+    tables: tuple[str, ...]
+    exchange: str
+    sent: int
+    memory: int
+    padding: float
+    collectives: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """A step of a device, and its memory, for tables in some places.
+
+    Attributes:
+      stacks: the exchanges.
+      seconds: the exchange, its collectives, and rows at the fullest owner.
+      memory: bytes of tables and slots on each device: as many as the fullest has.
+      fullest: that, over the mean of the rows that are used.
+      lookups: bytes of rows that the fullest device reads, over the mean.
+      score: the seconds, more where devices are uneven or full; the planner makes it small.
+    """
+
+    stacks: tuple[StackCost, ...]
+    seconds: float
+    memory: int
+    fullest: float
+    lookups: float
+    score: float
+
+    @property
+    def sent(self) -> int:
+        """Bytes that a device sends in a step."""
+        return sum(stack.sent for stack in self.stacks)
+
+
+class Costs:
+    """The costs of placements of some tables on ``devices`` devices."""
+
+    def __init__(
+        self,
+        tables: Sequence[TableSpec],
+        uses: Mapping[str, Use],
+        devices: int,
+        processes: int = 1,
+        links: Links | None = None,
+        memory: int | None = None,
+    ) -> None:
+        """Take the tables and their uses; ``memory``: bytes of a device for tables and slots, None: not limited."""
+        self.tables, self.uses = {table.name: table for table in tables}, uses
+        self.devices, self.processes, self.links, self.memory = devices, processes, links or Links(), memory
+        self.bytes = {table.name: table_bytes(table) for table in tables}
+        self.steps = {table.name: row_step(table) for table in tables}
+        stacks = stack_tables(tables, dynamic_alone=True)
+        self._kinds = {table.name: stack.name for stack in stacks for table in stack.tables}
+        self._loads: dict[tuple[str, int], Any] = {}
+
+    def weight(self, name: str) -> float:
+        """Return the larger share that a table has of all memory, or of all lookups."""
+        lookups = sum(self._use(other).entries for other in self.tables)
+        return max(self.bytes[name] / max(sum(self.bytes.values()), 1), self._use(name).entries / max(lookups, 1e-9))
+
+    def form(self, name: str, place: Place) -> tuple[Any, ...]:
+        """Return a key that tables of one stack share, as `placement.stacked` has them."""
+        return self._kinds[name], place.copies, place.columns, place.over if place.columns > 1 else 0
+
+    def of(self, places: Mapping[str, Place]) -> Cost:
+        """Return the cost of tables in these places."""
+        stacks: dict[Any, list[str]] = {}
+        for name, place in places.items():
+            stacks.setdefault(self.form(name, place), []).append(name)
+        read = np.zeros(self.devices)  # bytes of rows that each device reads
+        made = [self._stack(names, places, read) for names in stacks.values()]
+        memory = sum(stack.memory for stack in made)
+        used = sum(
+            size * (self.devices if places[name].copies else 1) for name, size in self.bytes.items() if name in places
+        )
+        fullest = memory * self.devices / max(used, 1)
+        lookups = float(read.max() / max(read.mean(), 1e-9)) if read.any() else 1.0
+        links, sent = self.links, sum(stack.sent for stack in made)
+        seconds = links.seconds(sent, self.devices, self.processes)
+        seconds += links.latency * sum(stack.collectives for stack in made)
+        seconds += 3 * float(read.max()) / (links.memory or MEMORY_RATE)  # read once, and read and written once
+        extra = UNEVEN * (max(fullest - BALANCED, 0.0) + max(lookups - BALANCED, 0.0))
+        if self.memory is not None:
+            extra += FULL * max(memory / self.memory - 1.0, 0.0)
+        return Cost(tuple(made), seconds, memory, fullest, lookups, seconds * (1 + extra))
+
+    def _stack(self, names: list[str], places: Mapping[str, Place], read: Any) -> StackCost:
+        first, n = places[names[0]], self.devices
+        step, specs = self.steps[names[0]], [self.tables[name] for name in names]
+        width, item = step.dim // first.columns, 2 if step.dtype == "bfloat16" else 4
+        if first.copies:
+            rows = sum(spec.vocabulary_size for spec in specs)
+            read += sum(self._use(name).entries for name in names) * width * item
+            sent = copied_bytes(n, rows, width)
+            memory = sum(self.bytes[name] for name in names)
+            return StackCost(tuple(names), COPIES, sent, memory, 0.0, collectives(step, n, 1, rows))
+        counts = np.zeros((8, n))  # by owner, as `load` has them
+        hot = np.zeros(2)
+        for name in names:
+            place = places[name]
+            load = self.load(name, place.over)
+            counts[:, place.device : place.device + place.columns * place.over] += load[:, None]
+            if place.over > 1:
+                hot += np.maximum(self._use(name).hottest - load[:2], 0.0) ** 2
+        hot = np.sqrt(hot)  # rows of different tables are seldom at one owner
+        spread = 2 * math.log(n)
+        most = counts[:3] + np.sqrt(2 * spread * counts[3:6]) + np.where(counts[3:6] > 0, spread / 3, 0)
+        sums = float(np.minimum(most[0] + hot[0], counts[6]).max())
+        distinct = float(np.minimum(most[2], counts[7]).max())
+        ragged = any(self._use(name).ragged for name in names)
+        by_rows = chosen({SUMS: math.ceil(sums), DISTINCT: math.ceil(distinct)}) == ROWS
+        exchange, need = (ROWS, distinct) if by_rows else (POOLED, sums)
+        pair = _room(need)
+        if not by_rows:
+            pair = min(pair, max(int(counts[6].max()), 1))
+        entries = _room(float(most[1].max() + hot[1])) if ragged and not by_rows else 0
+        weighted = any(self._use(name).weighted for name in names)
+        sent = exchanged_bytes(exchange, n, width, pair, entries, weighted=weighted)
+        sent += completed_bytes(step, n, first.columns, entries or pair)
+        read += n * counts[2 if by_rows else 1] * width * item
+        per_row = sum(self.bytes[name] for name in names) / sum(spec.vocabulary_size for spec in specs)
+        memory = round(float(counts[7].max()) * per_row / first.columns)
+        padding = 1.0 - float(counts[2 if by_rows else 0].mean()) / max(pair, 1)
+        return StackCost(tuple(names), exchange, sent, memory, padding, collectives(step, n, first.columns))
+
+    def load(self, name: str, over: int) -> Any:
+        """Return the numbers of a table on each of its devices, where the rows of a piece are over ``over`` of them.
+
+        Of each device's part of a batch: sums, entries and distinct rows; the same where a hash spreads them; bags; and
+        the rows of the table.
+        """
+        if (name, over) not in self._loads:
+            use, rows = self._use(name), self.tables[name].vocabulary_size
+            each = np.array([use.sums(over), use.entries, use.distinct]) / over
+            local = -(-rows // (over * self.devices)) * self.devices
+            self._loads[name, over] = np.array([*each, *(each * (over > 1)), use.bags, local])
+        return self._loads[name, over]
+
+    def _use(self, name: str) -> Use:
+        return self.uses.get(name, _UNKNOWN)
+
+
+_UNKNOWN: Final = Use(0, (0.0,), 0.0, (0.0, 0.0), False)
+"""Of dynamic tables, which have one place."""
+
+
+def _room(need: float) -> int:
+    """Return the size that `Sizes` gives the first batch."""
+    return size_class(math.ceil(HEADROOM[0] * math.ceil(need)), 16)

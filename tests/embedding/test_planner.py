@@ -1,0 +1,112 @@
+"""The planner: near the best of all placements on small cases, even, and within memory."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import sparrow as sp
+from sparrow.embedding.planner.costs import Costs
+from sparrow.embedding.planner.links import Links
+from sparrow.embedding.planner.search import candidates, choose, choose_placement
+from sparrow.embedding.planner.uses import Use, uses
+from sparrow.embedding.sharding.imagined import imagined_mesh
+
+FAST = Links(link=1e9, latency=1e-9)  # bytes count
+
+
+def table(name, rows, dim=16, rule=None):
+    return sp.TableSpec(name=name, vocabulary_size=rows, embedding_dim=dim, optimizer=rule or sp.rules.Adagrad(0.1))
+
+
+def use(bags, ids, rows):
+    lengths = [0.0] * (ids + 1)
+    lengths[ids] = bags
+    distinct = min(rows, bags * ids) * 0.9
+    return Use(bags, tuple(map(float, lengths)), distinct, (bags / 10, bags * ids / 10), weighted=False)
+
+
+CASES = [
+    ({"a": (5, 1), "b": (50_000, 1), "c": (80_000, 20)}, 2),
+    ({"a": (5, 1), "b": (50_000, 10), "c": (50_000, 10), "d": (300, 2)}, 2),
+    ({"a": (3, 1), "b": (90_000, 30), "c": (40_000, 1)}, 4),
+    ({"a": (30_000, 5), "b": (30_000, 5), "c": (30_000, 5)}, 4),
+]
+
+
+def every_placement(costs):
+    """Yield the costs of all combinations of forms and devices."""
+    forms = []
+    for name in costs.tables:
+        places = []
+        for form in candidates(costs, name):
+            each = costs.devices if form.copies else form.columns * form.over
+            places += [form._replace(device=device) for device in range(0, costs.devices, each)]
+        forms.append(places)
+    for places in itertools.product(*forms):
+        yield costs.of(dict(zip(costs.tables, places, strict=True)))
+
+
+@pytest.mark.parametrize("rule", [sp.rules.Adagrad(0.1), sp.rules.RowwiseAdagrad(0.1)])
+@pytest.mark.parametrize(("sizes", "devices"), CASES)
+def test_the_choice_is_near_the_best_of_all(sizes, devices, rule):
+    tables = [table(name, rows, rule=rule) for name, (rows, _) in sizes.items()]
+    counted = {name: use(512, ids, rows) for name, (rows, ids) in sizes.items()}
+    costs = Costs(tables, counted, devices, links=FAST)
+    best = min(cost.score for cost in every_placement(costs))
+    found = choose(costs)
+    assert found.cost.score <= 1.05 * best
+    assert found.cost.score <= found.by_rows.score
+
+
+def batch(rng, rows, ids, size):
+    return (rows * rng.random((size, ids)) ** 3).astype(np.int64)
+
+
+def long_bags(rule=None):
+    sizes = {"a": (5, 1), "b": (50_000, 20), "c": (80_000, 30), "d": (300, 2), "e": (70_000, 6)}
+    rng = np.random.default_rng(0)
+    specs = [sp.FeatureSpec(name=name, table_spec=table(name, rows, 32, rule)) for name, (rows, _) in sizes.items()]
+    return sp.Embedder(specs), {name: batch(rng, rows, ids, 2048) for name, (rows, ids) in sizes.items()}
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_estimates_are_near_the_routed_bytes(devices):
+    """The search estimates the room of pairs; the bytes of the chosen places are those of real ids."""
+    embedder, inputs = long_bags()
+    choice = choose_placement(embedder, inputs, devices, links=FAST)
+    for placement, cost in ((choice.placements, choice.cost), ("rows", choice.by_rows)):
+        mesh = imagined_mesh(embedder, devices, placement=placement)
+        routed = mesh.measure(inputs)
+        sent = sum(one.sent for one in mesh.traffic(routed, sp.Sizes().fit(mesh.settle(routed.needs))).values())
+        assert cost.sent == pytest.approx(sent, rel=0.25)
+    assert choice.cost.sent < 0.7 * choice.by_rows.sent
+    assert choice.cost.fullest < 1.2
+    assert choice.cost.lookups < 1.2
+
+
+def test_uses_are_counted():
+    embedder, inputs = long_bags()
+    found = uses(embedder, inputs, 4)
+    assert found["c"].bags == 512
+    assert found["c"].entries == 512 * 30
+    parts = inputs["c"].reshape(4, -1)
+    assert found["c"].distinct == pytest.approx(np.mean([len(np.unique(part)) for part in parts]))
+    assert not found["a"].ragged
+    assert found["c"].sums(1) == 512
+
+
+def test_a_full_device_moves_tables():
+    embedder, inputs = long_bags()
+    counted = uses(embedder, inputs, 4)
+    total = sum(Costs(list(embedder.tables.values()), counted, 4).bytes.values())
+    choice = choose(Costs(list(embedder.tables.values()), counted, 4, links=FAST, memory=int(0.3 * total)))
+    assert choice.cost.memory <= 0.3 * total
+
+
+def test_dynamic_tables_stay_by_rows():
+    spec = sp.TableSpec(
+        name="ids", vocabulary_size=64, embedding_dim=8, optimizer=sp.rules.SGD(0.1), dynamic=sp.Dynamic()
+    )
+    embedder = sp.Embedder([sp.FeatureSpec(name="id", table_spec=spec)])
+    assert choose_placement(embedder, {"id": np.arange(64)}, 4).placements == {}
