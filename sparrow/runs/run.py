@@ -282,7 +282,8 @@ class Run:
         suit the other features of the row, and otherwise the same for all such users.
 
         Args:
-          users: rows with the columns of the user tower, as `predict` takes them.
+          users: rows with the columns of the user tower, as `predict` takes them; or a list of the users' ids, where
+            the tower reads nothing else.
           k: how many.
           index: the items, from `item_index`; None: made on first use, and kept.
           exclude_seen: whether to leave out items that a user has in the data to train on.

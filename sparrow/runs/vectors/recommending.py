@@ -108,6 +108,8 @@ def recommendations(
 ) -> Any:
     """Return a frame with the best items of each row of ``users``; the arguments are those of `Run.recommend`."""
     config = program.config
+    if isinstance(users, list | tuple | range | np.ndarray):  # ids alone
+        users = {need(user_column(config), "data", "user_column"): users}
     table = _rows(source_like(config, users))
     if exclude_seen:
         if index.user is None or index.user not in table.column_names:
