@@ -1,6 +1,7 @@
 """Next items from histories: quality of SASRec and HSTU on data with known transitions, and speed on two cores.
 
     python benchmarks/next_items.py quality --seeds 3
+    python benchmarks/next_items.py quality --log data.parquet:user_id,movie_id,timestamp   # such as MovieLens
     python benchmarks/next_items.py epoch                           # of ml-1m's shape, dim 50, 2 layers, length 200
     python benchmarks/next_items.py turns --torch PATH/bin/python   # steps in turns with a padded SASRec in PyTorch
 
@@ -49,6 +50,15 @@ def generated(seed: int, users: int, items: int, states: int = 8) -> dict[str, n
         columns["item"].append(np.array(seen))
         columns["time"].append(np.arange(len(seen)))
     return {name: np.concatenate(parts) for name, parts in columns.items()}
+
+
+def logged(described: str) -> dict[str, np.ndarray]:
+    """Return the log of a Parquet file, ``path:user,item,time``, in the order of users and times, items numbered."""
+    path, names = described.rsplit(":", 1)
+    user, item, when = (pq.read_table(path, columns=[name])[name].to_numpy() for name in names.split(","))
+    order = np.lexsort((when, user))
+    (_, users), (_, items) = (np.unique(column[order], return_inverse=True) for column in (user, item))
+    return {"user": users, "item": items, "time": np.arange(len(order))}
 
 
 def counted(log: dict[str, np.ndarray], items: int, top: int = 10) -> dict[str, float]:
@@ -110,15 +120,14 @@ def quality(options: argparse.Namespace) -> None:
     from sparrow import config, runs
 
     for seed in range(options.seeds):
-        log = generated(seed, options.users, options.items)
-        found = counted(log, options.items)
+        log = generated(seed, options.users, options.items) if options.log is None else logged(options.log)
+        items = options.items if options.log is None else int(log["item"].max()) + 1
+        found = counted(log, items)
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/log.parquet"
             pq.write_table(pa.table(log), path)
             for model in ("sasrec", "hstu"):
-                given = mapping(
-                    path, options.items, model, 64, 50, 128, epochs=options.epochs, seed=seed, negatives="all"
-                )
+                given = mapping(path, items, model, 64, 50, 128, epochs=options.epochs, seed=seed, negatives="all")
                 found[model] = runs.train(config.from_mapping(given), f"{folder}/{model}").evaluate()[
                     "catalog_ndcg_at_10"
                 ]
@@ -149,7 +158,6 @@ def epoch(options: argparse.Namespace) -> None:
         for negatives in (256, "all"):
             given = mapping(f"{folder}/log.parquet", ITEMS, "sasrec", 50, 200, 128, epochs=1, negatives=negatives)
             given["evaluate"] = {"catalog": False}
-            given["data"]["histories"]["last"] = 0
             begin, worked = time.perf_counter(), time.process_time()
             runs.train(config.from_mapping(given), f"{folder}/run{negatives}")
             spent = time.perf_counter() - begin, time.process_time() - worked
@@ -303,6 +311,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", choices=["quality", "epoch", "turns"])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--log", help="a log instead of generated data: FILE.parquet:user,item,time")
     parser.add_argument("--users", type=int, default=4000)
     parser.add_argument("--items", type=int, default=500)
     parser.add_argument("--epochs", type=int, default=20)
