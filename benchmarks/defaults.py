@@ -2,7 +2,7 @@
 
     python benchmarks/defaults.py                       # the defaults alone
     python benchmarks/defaults.py --grid --only ids     # and the grid, on one table
-    python benchmarks/defaults.py --choices FOLDER --clicks FILES --fields user,item --ratings FILE --peers PYTHON
+    python benchmarks/defaults.py --choices FOLDER --clicks FILES --ratings FILE --peers PYTHON
 
 Public data, three seeds each, beside implicit's ALS and LightGBM in the environment ``--peers``; nothing is downloaded:
 
