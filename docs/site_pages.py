@@ -56,7 +56,7 @@ def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) 
         return f"[{match[0]}]({top}{EXAMPLES_PAGE}#{slug(match[1])})"
 
     parts = re.split(r"(?ms)(^```.*?^```$)", text)  # prose, and blocks of code at odd places
-    parts[::2] = [re.sub(r"`(?:python )?examples/([\w.]+)`", linked, part) for part in parts[::2]]
+    parts[::2] = [re.sub(r"`(?:python )?examples/([\w.]+\.(?:py|yaml))`", linked, part) for part in parts[::2]]
     return "".join(parts)
 
 
