@@ -2,9 +2,9 @@
 
     python -m benchmarks.following [--files 24] [--rows 32768] [--turns 3]
 
-26 tables of 100,000 rows and dimension 16. The two take turns; the figures are the ratios of their examples per
-second, which leave out the first step, and per second of processor time, which include all. A followed run lists the
-folder, opens each file when it is due, and writes its journal.
+26 tables of 100,000 rows and dimension 16. The two take turns; the figures are the ratios of their examples per second,
+which leave out the first step, and per second of processor time, which include all. A followed run lists the folder,
+opens each file when it is due, and writes its journal.
 """
 
 from __future__ import annotations

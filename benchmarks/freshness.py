@@ -30,7 +30,6 @@ import numpy as np
 from benchmarks.following import NAMES, base, events, write
 from benchmarks.serving import Server
 from sparrow import config
-from sparrow.exports.folder import whole
 
 TURN = 5.0
 
@@ -114,7 +113,7 @@ def main() -> None:
             str(folder / "run"),
         ]
         trainer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        while not whole(folder / "export"):
+        while not (folder / "export" / "export.json").exists():
             if trainer.poll() is not None:
                 assert trainer.stderr is not None
                 raise SystemExit(trainer.stderr.read())
