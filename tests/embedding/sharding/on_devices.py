@@ -13,6 +13,7 @@ CHECKS = [
     steps.every_rule,
     steps.axes,
     steps.placed,
+    steps.moved,
     steps.rounded,
     training.optimizer,
     training.split_params,

@@ -95,6 +95,13 @@ def test_every_rule_in_every_placement(backend):
             assert found["gap"] < (1e-6 if "float32" in check else 2**-7), check
 
 
+@pytest.mark.slow
+def test_checkpoints_from_each_placement_to_each_other():
+    for rule, found in on_devices(6, *(f"moved:{rule}" for rule in ("adam", "rowwise_adagrad"))).items():
+        assert len(found) == 25
+        assert all(found.values()), (rule, found)
+
+
 def test_the_step_is_in_place_and_exchanges_three_times():
     checks = [f"step_program:{exchange}:native" for exchange in ("pooled", "rows")]
     for check, found in on_devices(4, *checks).items():

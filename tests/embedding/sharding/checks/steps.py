@@ -1,15 +1,19 @@
 """Steps on a mesh and on one device, by rule, exchange, backend and axes."""
 
+import tempfile
+
 import jax
 import numpy as np
 from jax.sharding import AxisType
 
 import sparrow as sp
+from sparrow.checkpoint import StateCheckpoints
 from tests.embedding.sharding.checks.cases import (
     BY_NAME,
     EACH,
     STEPS,
     arrays,
+    compare,
     compared,
     features,
     inputs,
@@ -141,3 +145,33 @@ def rounded(exchange):
         "differ": not compared(acts[0], acts[1])["same"] and not compared(tables[0], tables[1])["same"],
         "dtype": all(x.dtype == np.float32 for x in [*acts[1].values(), *tables[1].values()]),
     }
+
+
+def moved(rule):
+    """Checkpoints from each placement to each other: whether the values and slots are those that were saved."""
+    specs, batch = features(BY_NAME[rule]), EACH * len(jax.devices())
+    pieces, grid = sp.Placement("columns", columns=3), sp.Placement("grid", columns=3)
+    kinds = {
+        "rows": "rows",
+        "replicated": "replicated",
+        "device": "device",
+        "columns": dict.fromkeys(("movies", "users", "pair", "half", "wide"), pieces),
+        "grid": dict.fromkeys(("movies", "users", "half", "wide"), grid),
+    }
+    packed = inputs(np.random.default_rng(0), batch)
+    embs = {kind: sp.Embedder(specs, mesh=mesh(), exchange="pooled", placement=own) for kind, own in kinds.items()}
+    states = {}
+    for kind, emb in embs.items():
+        given = emb.pack(packed)
+        state = emb.init(jax.random.key(0))
+        states[kind] = emb.update(state, given, emb.lookup(state, given))
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, emb in embs.items():
+            with StateCheckpoints(f"{folder}/{kind}", emb) as checkpoints:
+                checkpoints.save(1, states[kind])
+            for other, to in embs.items():
+                with StateCheckpoints(f"{folder}/{kind}", to) as checkpoints:
+                    restored, _ = checkpoints.restore(to.init(jax.random.key(1)))
+                found[f"{kind} to {other}"] = compare(emb, to, states[kind], restored)["same"]
+    return found
