@@ -75,6 +75,8 @@ def test_commands_are_known(where):
             assert any("localhost" in argument for argument in arguments), line
         elif program == "make":
             assert set(arguments) <= set(targets), line
+        elif Path(program).name in ("pip", "python", "python3"):
+            assert arguments[:1] == ["install"] or arguments[:2] == ["-m", "venv"] or not arguments, line
         else:
             assert program == "sparrow", line
             parsed(arguments)  # ends with SystemExit where it does not know an option
