@@ -144,11 +144,11 @@ def _ranker_step(longest: int, lengths: np.ndarray, layers: int, dim: int, heads
 
     from sparrow.embedding import Jagged
     from sparrow.models import functional
-    from sparrow.models.hstu_channel import HSTUChannel
-    from sparrow.models.hstu_ranker import HSTURanker
     from sparrow.models.inputs import Inputs
+    from sparrow.models.layers.towers import TaskTower
+    from sparrow.models.rankers.hstu_ranker import HSTURanker
+    from sparrow.models.sequences.hstu_channel import HSTUChannel
     from sparrow.models.sequences.stu import STU
-    from sparrow.models.towers import TaskTower
 
     width = dim // heads
     stu = STU(

@@ -28,7 +28,7 @@ def large(rows: int, dim: int, batch: int, devices: int | None = None, small: bo
                 "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.001},
                 "batch_size": batch,
                 "steps": 1000,
-                "mesh": None if devices is None else {"data": devices},
+                "mesh": None if devices is None else {"data": devices, "placement": "rows"},
             },
             "tasks": {"click": {"label": "label", "losses": ["binary_cross_entropy"], "metrics": ["auc"]}},
             "data": {

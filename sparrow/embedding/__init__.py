@@ -25,12 +25,12 @@ from sparrow.embedding.hashing import U64, hash_integers, mix64
 from sparrow.embedding.host_memory import HostMemory
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
 from sparrow.embedding.packed_batch import Group, PackedBatch
+from sparrow.embedding.planner.imagined import imagined_mesh
 from sparrow.embedding.planner.links import Links
 from sparrow.embedding.planner.search import Choice, choose_placement, kind_of
 from sparrow.embedding.row_grads import RowGrads, clip_factor
 from sparrow.embedding.sequences import Jagged, Rows, Sequence
 from sparrow.embedding.sharding.device_order import in_device_order
-from sparrow.embedding.sharding.imagined import imagined_mesh
 from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.placement import Placement, table_bytes
 from sparrow.embedding.sharding.shards import Shards, from_host

@@ -9,9 +9,9 @@ from flax import nnx
 
 from sparrow.models.encoded import Encoded
 from sparrow.models.inputs import Inputs
+from sparrow.models.layers.variational_dropout import VariationalDropout
 from sparrow.models.records import Buildable
 from sparrow.models.sequences.records import EncoderRecord
-from sparrow.models.variational_dropout import VariationalDropout
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,7 +70,7 @@ def register_model(name: str, *, is_per_example: bool = False) -> Callable[[M], 
     epoch is padded, and needs no program of its own. Statistics of ``nnx.BatchNorm`` need no mention: they are found.
 
     >>> import jax.numpy as jnp
-    >>> from sparrow.models.mlp import MLP
+    >>> from sparrow.models.layers.mlp import MLP
     >>> @register_model("plain")
     ... class Plain(nnx.Module):
     ...     def __init__(self, inputs: Inputs, *, mlp: MLP, scale: float = 1.0, rngs: nnx.Rngs):

@@ -7,10 +7,10 @@ import pytest
 
 import sparrow as sp
 from sparrow.embedding.planner.costs import Costs
+from sparrow.embedding.planner.imagined import imagined_mesh
 from sparrow.embedding.planner.links import Links
 from sparrow.embedding.planner.search import candidates, choose, choose_placement
 from sparrow.embedding.planner.uses import Use, uses
-from sparrow.embedding.sharding.imagined import imagined_mesh
 
 FAST = Links(link=1e9, latency=1e-9)  # bytes count
 

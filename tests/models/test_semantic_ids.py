@@ -8,8 +8,8 @@ from flax import nnx
 
 from sparrow.losses import Reconstruction
 from sparrow.models import Inputs, SidRqkmeans, SidRqvae, functional
-from sparrow.models.kmeans import kmeans, residual_kmeans
-from sparrow.models.sid_rqvae import rotated, sinkhorn
+from sparrow.models.retrievers.kmeans import kmeans, residual_kmeans
+from sparrow.models.retrievers.sid_rqvae import rotated, sinkhorn
 
 RNG = np.random.default_rng(7)
 CENTERS = RNG.normal(size=(12, 6))

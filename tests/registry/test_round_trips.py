@@ -15,7 +15,7 @@ from sparrow.config.loading.registries import REGISTRIES
 from sparrow.data import AutoDis, Expr, Parquet
 from sparrow.data.features.dynamic import DynamicRows
 from sparrow.models import MLP, TaskTower, Tower
-from sparrow.models.mask_net import MaskBlocks
+from sparrow.models.rankers.mask_net import MaskBlocks
 from sparrow.registry import Registry, fields_of, registry_of
 from tests.config.test_records import record_of
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.embedder import Embedder
-from sparrow.embedding.sharding.imagined import imagined_mesh
+from sparrow.embedding.planner.imagined import imagined_mesh
 from sparrow.embedding.sharding.measured import Routed, RoutedBatch
 from sparrow.embedding.stacking import Stack
 

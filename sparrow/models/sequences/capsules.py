@@ -11,7 +11,7 @@ from flax import nnx
 
 from sparrow import fields
 from sparrow.models.inputs import Sequence
-from sparrow.models.matching import unit
+from sparrow.models.retrievers.matching import unit
 from sparrow.models.sequences.layout import elements_of
 from sparrow.models.sequences.masking import masked_softmax
 

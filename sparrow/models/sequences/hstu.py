@@ -11,7 +11,7 @@ from flax import nnx
 
 from sparrow import fields
 from sparrow.kernels import TimeBucket
-from sparrow.models.norms import LayerNorm
+from sparrow.models.layers.norms import LayerNorm
 from sparrow.models.sequences.layout import Layout, Tokens
 
 

@@ -11,7 +11,7 @@ from flax import nnx
 from sparrow import fields
 from sparrow.models.descriptions import ENCODER_DESCRIPTIONS
 from sparrow.models.inputs import SequenceGroup
-from sparrow.models.mlp import MLP
+from sparrow.models.layers.mlp import MLP
 from sparrow.models.sequences.pooling import Pooling, PoolingEncoder
 from sparrow.models.sequences.self_attention import SelfAttention
 from sparrow.models.sequences.target_attention import SimpleAttention, TargetAttention, WindowAttention

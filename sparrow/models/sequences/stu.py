@@ -11,7 +11,7 @@ from flax import nnx
 
 from sparrow import fields
 from sparrow.kernels import TimeBucket, time_buckets
-from sparrow.models.norms import HeadNorm, LayerNorm
+from sparrow.models.layers.norms import HeadNorm, LayerNorm
 from sparrow.models.sequences.layout import Layout, Tokens
 
 

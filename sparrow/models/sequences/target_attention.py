@@ -8,7 +8,7 @@ from flax import nnx
 
 from sparrow import fields
 from sparrow.models.inputs import Sequence
-from sparrow.models.mlp import MLP
+from sparrow.models.layers.mlp import MLP
 from sparrow.models.sequences.layout import elements_of
 
 

@@ -1,0 +1,182 @@
+"""DLRM-HSTU: a ranker whose candidates follow the history, each as its next element."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from sparrow.embedding import Rows
+from sparrow.models.inputs import Arrays, Inputs, Sequence, SequenceGroup
+from sparrow.models.layers.candidates import Candidates
+from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.norms import LayerNorm
+from sparrow.models.layers.towers import TaskLogits, TaskTower, task_names
+from sparrow.models.records import register_model
+from sparrow.models.retrievers.matching import unit
+from sparrow.models.sequences.hstu import HSTU
+from sparrow.models.sequences.layout import Tokens
+from sparrow.models.sequences.tokens import single_number
+
+Postprocessor = Literal["layernorm", "l2norm"]
+
+
+class History(nnx.Module):
+    """The elements of a history as an `HSTU` reads them: content, plus action where there is one, and times.
+
+    ::
+
+        x_l = linear(group "uih")_l + linear(group "uih_action")_l
+    """
+
+    def __init__(self, model: str, inputs: Inputs, content: str, hstu: HSTU, *, rngs: nnx.Rngs) -> None:
+        self.content: SequenceGroup = inputs.sequence_group(content)
+        self.action = inputs.sequence_group(f"{content}_action") if f"{content}_action" in inputs.groups else None
+        stamps = f"{content}_timestamp"
+        self.stamps = inputs.sequence_group(stamps) if stamps in inputs.groups else None
+        for group in (self.content, self.action, self.stamps):
+            if group is not None and group.queries.names:
+                single = group.queries.names[0]
+                raise ValueError(f"{model}: the group '{group.name}' holds sequences alone; move '{single}' to another")
+        if (self.stamps is None) != (hstu.num_time_buckets is None):
+            raise ValueError(
+                f"{model} reads the group '{stamps}' by hstu.num_time_buckets, and has only one of them; give both or "
+                "neither"
+            )
+        if self.stamps is not None and self.stamps.sequences.dim != 1:
+            raise ValueError(f"{model}: the group '{stamps}' must hold one sequence of one number, the time")
+        self.linear = nnx.Linear(self.content.sequences.dim, hstu.embedding_dim, rngs=rngs)
+        self.action_linear = nnx.data(None)
+        if self.action is not None:  # one bias is enough
+            self.action_linear = nnx.Linear(self.action.sequences.dim, hstu.embedding_dim, use_bias=False, rngs=rngs)
+
+    def __call__(self, acts: Arrays, numbers: Arrays) -> tuple[Rows, int, Sequence | None]:
+        """Return the elements, the most that an example may have, and their times, ``(batch, length, 1)``."""
+        content = self.content.sequence(acts, numbers)
+        rows = content.rows
+        x = self.linear(rows.values)
+        if self.action is not None and self.action_linear is not None:
+            added = self.action_linear(self.action.sequence(acts, numbers).rows.values[: x.shape[0]])
+            x = x[: added.shape[0]] + added
+        rows, most = rows._replace(values=x), content.values.shape[1]
+        if self.stamps is None:
+            return rows, most, None
+        times = single_number(self.stamps, acts, numbers)
+        return rows, most, jax.tree.map(lambda y: y.astype(jnp.float32) if y.ndim > 1 else y, times)
+
+
+@register_model("dlrm_hstu")
+class DlrmHSTU(nnx.Module):
+    """Generative ranker: each candidate attends to everything the user did, and several tasks read the result.
+
+    ::
+
+        x         = [linear(group "contextual"), history elements..., linear(group "candidate")]
+        y         = HSTU layers(x) at the candidate                       see `HSTU`
+        h         = MLP(norm(y))                                          y / |y| with postprocessor "l2norm"
+        output[t] = linear(MLP of task t(h))
+
+    Groups: "uih", sequences of the user's interaction history, the oldest first; "candidate", single features, or
+    sequences; and optionally "contextual", single features of the request that become one element before the history;
+    "uih_action", sequences that are added to those of "uih"; "uih_timestamp" and "candidate_timestamp", one number
+    each, with ``hstu.num_time_buckets``.
+
+    With single features an example is one candidate, and an output is ``(batch,)``. With sequences it has as many
+    candidates as elements: they share one pass over the history, do not see each other, and an output is ``(batch,
+    candidates)``, 0 behind the last candidate of an example; `sparrow.data.CANDIDATES` is the output with
+    their number. A label is then a list, with a number for each candidate.
+
+    >>> hstu = HSTU(embedding_dim=8, num_heads=2, hidden_dim=4, attention_dim=4, scaling_seqlen=6, attn_num_layers=1)
+    >>> options = {"hstu": hstu, "task_towers": (TaskTower("click"),), "mlp": MLP((8,)), "rngs": nnx.Rngs(0)}
+    >>> clicks = Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0]))
+    >>> groups = {"uih": ["clicks"], "candidate": ["item"]}
+    >>> model = DlrmHSTU(Inputs(acts={"item": 4}, sequences={"clicks": 4}, groups=groups), **options)
+    >>> model({"item": jnp.ones((2, 4)), "clicks": clicks}, {})["click"].shape
+    (2,)
+    >>> model = DlrmHSTU(Inputs(acts={}, sequences={"item": 4, "clicks": 4}, groups=groups), **options)
+    >>> items = Sequence(jnp.ones((2, 3, 4)), jnp.array([3, 2]))
+    >>> model({"item": items, "clicks": clicks}, {})["click"].shape
+    (2, 3)
+
+    Reference: Zhai et al., Actions Speak Louder than Words, ICML 2024, arXiv 2402.17152.
+    """
+
+    candidate_group: ClassVar[str] = "candidate"
+    why_no_append: ClassVar[str | None] = None
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        *,
+        hstu: HSTU,
+        task_towers: tuple[TaskTower, ...],
+        mlp: MLP | None = None,
+        postprocessor: Postprocessor = "layernorm",
+        rngs: nnx.Rngs,
+    ) -> None:
+        optional = ("contextual", "uih_action", "uih_timestamp", "candidate_timestamp")
+        inputs.check("DlrmHSTU", required=("uih", "candidate"), optional=optional)
+        self.tasks = task_names("DlrmHSTU", task_towers)
+        self.history = History("DlrmHSTU", inputs, "uih", hstu, rngs=rngs)
+        if ("candidate_timestamp" in inputs.groups) != (hstu.num_time_buckets is not None):
+            raise ValueError(
+                "DlrmHSTU reads the group 'candidate_timestamp' by hstu.num_time_buckets, and has only one of them; "
+                "give both or neither"
+            )
+        self.candidates = Candidates.of("DlrmHSTU", inputs, "candidate")
+        self.contextual = inputs.group("contextual") if "contextual" in inputs.groups else None
+        self.stamps = (
+            Candidates.of("DlrmHSTU", inputs, "candidate_timestamp") if hstu.num_time_buckets is not None else None
+        )
+        if self.stamps is not None:
+            if self.stamps.dim != 1:
+                raise ValueError("DlrmHSTU: the group 'candidate_timestamp' must hold one number, the time")
+            if self.stamps.are_several != self.candidates.are_several:
+                raise ValueError(
+                    "DlrmHSTU: the groups 'candidate' and 'candidate_timestamp' must both hold sequences, or both "
+                    "single features"
+                )
+        for layers in (mlp, *(tower.mlp for tower in task_towers)):
+            if self.candidates.are_several and layers is not None and layers.use_bn:
+                raise ValueError(
+                    "DlrmHSTU: use_bn would count the padding of several candidates; use use_ln, or one candidate an "
+                    "example"
+                )
+        dim = hstu.embedding_dim
+        self.linear = nnx.Linear(self.candidates.dim, dim, rngs=rngs)
+        self.contextual_linear = nnx.data(None)
+        if self.contextual is not None:
+            self.contextual_linear = nnx.Linear(self.contextual.dim, dim, rngs=rngs)
+        self.hstu = hstu.build(rngs=rngs)
+        self.norm = LayerNorm(dim, rngs=rngs) if postprocessor == "layernorm" else nnx.data(None)
+        self.mlp = nnx.data(None) if mlp is None else mlp.build(dim, rngs=rngs)
+        self.towers = TaskLogits(task_towers, dict.fromkeys(self.tasks, mlp.dim if mlp else dim), rngs=rngs)
+
+    @property
+    def why_no_states(self) -> str | None:
+        """Why states of a history cannot be kept for later candidates; None: they can."""
+        if self.contextual is not None and self.stamps is not None:
+            return "the group 'contextual' has the time of the first candidate where a history is empty"
+        return None
+
+    def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
+        """Logits by task: ``(batch,)``, or ``(batch, candidates)`` and their number; a last axis of classes."""
+        history, most, times = self.history(acts, numbers)
+        found = self.candidates(acts, numbers)
+        rows = found.rows
+        candidates = rows._replace(values=self.linear(rows.values).astype(history.values.dtype))
+        stamps = None if self.stamps is None else self.stamps({}, numbers).clean[..., 0].astype(jnp.float32)
+        context = jnp.zeros((history.lengths.shape[0], 0, history.values.shape[1]), history.values.dtype)
+        if self.contextual is not None and self.contextual_linear is not None:
+            made = self.contextual_linear(self.contextual.concat(acts, numbers))
+            context = made[:, None].astype(history.values.dtype)
+        tokens = Tokens(context, history, candidates, most, found.values.shape[1], times, stamps)
+        x, layout = self.hstu(tokens)
+        y = layout.of_candidates(x)
+        y = y.reshape(-1, y.shape[-1])  # (batch * candidates, dim)
+        y = unit(y.astype(jnp.float32)).astype(y.dtype) if self.norm is None else self.norm(y)
+        if self.mlp is not None:
+            y = self.mlp(y)
+        return self.candidates.outputs(self.towers(dict.fromkeys(self.tasks, y)), found)

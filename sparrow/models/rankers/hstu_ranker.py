@@ -1,0 +1,119 @@
+"""HSTU as a ranker with networks of its own for tokens, one or several histories, and several tasks."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from sparrow.models.inputs import Arrays, Inputs
+from sparrow.models.layers.candidates import Candidates
+from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.towers import TaskLogits, TaskTower, task_names
+from sparrow.models.records import register_model
+from sparrow.models.sequences.hstu_channel import ChannelLayers, HSTUChannel
+from sparrow.models.sequences.tokens import TokenLayers
+
+
+@register_model("hstu_ranker")
+class HSTURanker(nnx.Module):
+    """Generative ranker: the state of each candidate after its user's histories, times what the candidate is.
+
+    ::
+
+        user      = [post(STU layers(context, history c, candidates) at the candidate) of each channel c]   see `STU`
+        item      = TokenLayers(candidate)
+        h         = MLP(user * item)
+        output[t] = linear(h)
+
+    Groups: one per channel, sequences of a history, the oldest element first; "candidate", sequences with an element
+    for each candidate of the example, or single features of its one; and optionally "contextual", single features of
+    the request; those that `HSTUChannel` names; and "candidate_timestamp", the times of the candidates. Outputs are as
+    those of `DlrmHSTU`.
+
+    >>> from sparrow.models.inputs import Sequence
+    >>> from sparrow.models.sequences.stu import STU
+    >>> channel = HSTUChannel(STU(8, 2, 4, 4, scaling_seqlen=6, num_position_buckets=8))
+    >>> inputs = Inputs(acts={}, sequences={"item": 4, "clicks": 4}, groups={"uih": ["clicks"], "candidate": ["item"]})
+    >>> towers = (TaskTower("click"),)
+    >>> model = HSTURanker(inputs, channels=(channel,), task_towers=towers, item_hidden_dim=8, rngs=nnx.Rngs(0))
+    >>> items = Sequence(jnp.ones((2, 3, 4)), jnp.array([3, 2]))
+    >>> model({"item": items, "clicks": Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0]))}, {})["click"].shape
+    (2, 3)
+
+    Reference: Zhai et al., Actions Speak Louder than Words, ICML 2024, arXiv 2402.17152, and its published program.
+    """
+
+    candidate_group: ClassVar[str] = "candidate"
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        *,
+        channels: tuple[HSTUChannel, ...],
+        task_towers: tuple[TaskTower, ...],
+        mlp: MLP | None = None,
+        item_hidden_dim: int = 512,
+        rngs: nnx.Rngs,
+    ) -> None:
+        names = [channel.name for channel in channels]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"HSTURanker.channels must be at least one, each with a name of its own, got {names}")
+        optional = [group for channel in channels for group in channel.groups]
+        optional += ["contextual", "candidate_timestamp"]
+        inputs.check("HSTURanker", required=(*names, "candidate"), optional=optional)
+        self.tasks = task_names("HSTURanker", task_towers)
+        self.candidates = Candidates.of("HSTURanker", inputs, "candidate")
+        self.stamps = self._stamps_of(inputs, channels)
+        for layers in (mlp, *(tower.mlp for tower in task_towers)):
+            if self.candidates.are_several and layers is not None and layers.use_bn:
+                raise ValueError(
+                    "HSTURanker: use_bn would count the padding of several candidates; use use_ln, or one candidate an "
+                    "example"
+                )
+        self.channels = nnx.List(
+            [ChannelLayers("HSTURanker", channel, inputs, self.candidates.dim, rngs=rngs) for channel in channels]
+        )
+        dim = sum(channel.stu.embedding_dim for channel in channels)
+        self.item = TokenLayers(self.candidates.dim, item_hidden_dim, dim, rngs=rngs)
+        self.mlp = nnx.data(None) if mlp is None else mlp.build(dim, rngs=rngs)
+        self.towers = TaskLogits(task_towers, dict.fromkeys(self.tasks, mlp.dim if mlp else dim), rngs=rngs)
+
+    @property
+    def why_no_states(self) -> str | None:
+        """Why states of a history cannot be kept for later candidates; None: they can."""
+        return next(filter(None, (each.channel.stu.why_no_states for each in self.channels)), None)
+
+    @property
+    def why_no_append(self) -> str | None:
+        """Why further elements cannot be appended to a state; None: they can."""
+        return next(filter(None, (each.why_no_append for each in self.channels)), None)
+
+    def _stamps_of(self, inputs: Inputs, channels: tuple[HSTUChannel, ...]) -> Candidates | None:
+        """Return the times of the candidates; None: no channel reads them."""
+        if all(channel.stu.num_time_buckets is None and not channel.time_periods for channel in channels):
+            return None
+        group = "candidate_timestamp"
+        if group not in inputs.groups:
+            raise ValueError(f"HSTURanker needs the group '{group}', as its options read times")
+        found = Candidates.of("HSTURanker", inputs, group)
+        if found.dim != 1 or found.are_several != self.candidates.are_several:
+            raise ValueError(
+                f"HSTURanker: the group '{group}' must hold one number for each candidate of the group 'candidate'"
+            )
+        return found
+
+    def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
+        """Logits by task: ``(batch,)``, or ``(batch, candidates)`` and their number; a last axis of classes."""
+        found = self.candidates(acts, numbers)
+        stamps = None
+        if self.stamps is not None:
+            stamps = self.stamps(acts, numbers).clean[..., 0].astype(jnp.float32)
+        users = [channel.rank(acts, numbers, found, stamps) for channel in self.channels]
+        y = jnp.concatenate(users, axis=-1) * self.item(found.clean)
+        y = y.reshape(-1, y.shape[-1])  # (batch * candidates, dim)
+        if self.mlp is not None:
+            y = self.mlp(y)
+        return self.candidates.outputs(self.towers(dict.fromkeys(self.tasks, y)), found)

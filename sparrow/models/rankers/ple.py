@@ -1,0 +1,123 @@
+"""PLE: tasks share some experts and keep some of their own, in several layers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+from flax import nnx
+
+from sparrow import fields
+from sparrow.models.inputs import Arrays, Group, Inputs
+from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.towers import Logits, TaskLogits, TaskTower, task_names
+from sparrow.models.rankers.experts import build_experts, mix
+from sparrow.models.records import register_model
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtractionNetwork:
+    """One layer of `PLE`.
+
+    Attributes:
+      expert_num_per_task: the number of experts that each task has for itself.
+      task_expert_net: the layers of those.
+      share_num: the number of experts that all tasks share.
+      share_expert_net: the layers of those; None: as ``task_expert_net``. Both end in one width.
+    """
+
+    expert_num_per_task: int
+    task_expert_net: MLP
+    share_num: int = 1
+    share_expert_net: MLP | None = None
+
+    def __post_init__(self) -> None:
+        fields.integer("ExtractionNetwork.expert_num_per_task", self.expert_num_per_task)
+        fields.integer("ExtractionNetwork.share_num", self.share_num)
+        if self.shared.dim != self.task_expert_net.dim:
+            raise ValueError(
+                f"ExtractionNetwork: task_expert_net ends in {self.task_expert_net.dim} units and share_expert_net in "
+                f"{self.shared.dim}; a gate mixes them, so the widths must agree"
+            )
+
+    @property
+    def shared(self) -> MLP:
+        """The layers of the shared experts."""
+        return self.share_expert_net or self.task_expert_net
+
+
+class Extraction(nnx.Module):
+    """The layer that an `ExtractionNetwork` describes; the last one of a model mixes nothing for a shared input."""
+
+    def __init__(
+        self, network: ExtractionNetwork, tasks: Sequence[str], dim: int, *, last: bool, rngs: nnx.Rngs
+    ) -> None:
+        own, shared = network.expert_num_per_task, network.share_num
+        self.tasks = tuple(tasks)  # in this order their experts stand before the shared gate
+        self.shared = build_experts(network.shared, dim, shared, rngs=rngs)
+        self.own = nnx.Dict({task: build_experts(network.task_expert_net, dim, own, rngs=rngs) for task in tasks})
+        self.gates = nnx.Dict({task: Logits(dim, None, own + shared, rngs=rngs) for task in tasks})
+        self.shared_gate = nnx.data(None) if last else Logits(dim, None, own * len(tasks) + shared, rngs=rngs)
+
+    def __call__(self, inputs: dict[str, jax.Array], shared: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
+        """Map the input of each task, and the shared one, to those of the next layer."""
+        common = [expert(shared) for expert in self.shared]
+        own = {task: [expert(inputs[task]) for expert in self.own[task]] for task in self.tasks}
+        outputs = {task: mix(self.gates[task](inputs[task]), [*own[task], *common]) for task in self.tasks}
+        if self.shared_gate is not None:
+            shared = mix(self.shared_gate(shared), [*(y for task in self.tasks for y in own[task]), *common])
+        return outputs, shared
+
+
+@register_model("ple", is_per_example=True)
+class PLE(nnx.Module):
+    """Progressive layered extraction: what helps one task and hurts another stays in that task's experts.
+
+    ::
+
+        x[t] = s   = features of the only group, side by side
+        for each extraction network:
+            x'[t]  = Σ_e softmax(linear(x[t]))[e] * e                e: experts of t over x[t], shared ones over s
+            s'     = Σ_e softmax(linear(s))[e] * e                   e: all experts; not in the last network
+        output[t]  = linear(MLP of task t(x[t]))
+
+    >>> import jax.numpy as jnp
+    >>> inputs = Inputs(acts={"user": 8, "item": 8}, groups={"all": ["user", "item"]})
+    >>> network = ExtractionNetwork(expert_num_per_task=2, task_expert_net=MLP((16,)), share_num=1)
+    >>> towers = (TaskTower("click", MLP((8,))), TaskTower("buy"))
+    >>> model = PLE(inputs, extraction_networks=(network, network), task_towers=towers, rngs=nnx.Rngs(0))
+    >>> outputs = model({"user": jnp.ones((4, 8)), "item": jnp.ones((4, 8))}, {})
+    >>> {name: array.shape for name, array in outputs.items()}
+    {'click': (4,), 'buy': (4,)}
+
+    Reference: Tang et al., Progressive Layered Extraction, RecSys 2020.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        *,
+        extraction_networks: tuple[ExtractionNetwork, ...],
+        task_towers: tuple[TaskTower, ...],
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.group: Group = inputs.single("PLE")
+        self.tasks = task_names("PLE", task_towers)
+        if not extraction_networks:
+            raise ValueError("PLE.extraction_networks must be at least one network, got none")
+        dim, networks = self.group.dim, []
+        for index, network in enumerate(extraction_networks, 1):
+            last = index == len(extraction_networks)
+            networks.append(Extraction(network, self.tasks, dim, last=last, rngs=rngs))
+            dim = network.task_expert_net.dim
+        self.networks = nnx.List(networks)
+        self.towers = TaskLogits(task_towers, dict.fromkeys(self.tasks, dim), rngs=rngs)
+
+    def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
+        """Logits by task: ``(batch,)``, or ``(batch, num_classes)``."""
+        shared = self.group.concat(acts, numbers)
+        inputs = dict.fromkeys(self.tasks, shared)
+        for network in self.networks:
+            inputs, shared = network(inputs, shared)
+        return self.towers(inputs)

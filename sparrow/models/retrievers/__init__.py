@@ -1,0 +1,1 @@
+"""Models whose vectors or codes find items: towers, histories, and semantic ids."""

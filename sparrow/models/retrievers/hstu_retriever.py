@@ -1,0 +1,112 @@
+"""HSTU for matching, with tokens of context and actions: the user's vector is the state of the newest token."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from sparrow.embedding import Rows
+from sparrow.models.inputs import Arrays, Inputs
+from sparrow.models.layers.towers import GroupTower, Tower
+from sparrow.models.records import register_model
+from sparrow.models.retrievers.history_towers import HistoryTowers, check_same_features
+from sparrow.models.retrievers.matching import Negatives, Similarity, check_towers, outputs
+from sparrow.models.sequences.hstu_channel import ChannelLayers, HSTUChannel
+from sparrow.models.sequences.layout import Layout
+
+
+@register_model("hstu_retriever")
+class HSTURetriever(HistoryTowers):
+    """Two towers: an `STU` over the user's context and history, and layers over the item.
+
+    ::
+
+        query = linear(post(STU layers(context, history) at the newest token))      zeros without any token
+        item  = linear(item tower(its group))
+
+    Without output_dim the linear layers are left out, and the widths must agree; with similarity "cosine" both are
+    divided by their norms. The groups are those of `HSTURanker`, without candidates, and optionally "query_time", one
+    number: the time of the request, which times are counted from instead of that of the newest element. The outputs
+    are those of `DSSM`. With every_position a training step learns from every element, as that of `SASRec` does; then
+    there is no context (it attends to all of the history, targets included), nor anything that counts from its end.
+
+    >>> from sparrow.models.inputs import Sequence
+    >>> from sparrow.models.sequences.stu import STU
+    >>> inputs = Inputs(acts={"item": 4}, sequences={"clicks": 4}, groups={"uih": ["clicks"], "items": ["item"]})
+    >>> channel = HSTUChannel(STU(8, 2, 4, 4, scaling_seqlen=6, num_position_buckets=8))
+    >>> model = HSTURetriever(inputs, channel=channel, item_tower=Tower("items"), output_dim=4, rngs=nnx.Rngs(0))
+    >>> acts = {"item": jnp.ones((2, 4)), "clicks": Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0]))}
+    >>> {name: array.shape for name, array in model(acts, {}).items()}
+    {'query': (2, 4), 'item': (2, 4)}
+
+    Reference: Zhai et al., Actions Speak Louder than Words, ICML 2024, arXiv 2402.17152, and its published program.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        *,
+        channel: HSTUChannel,
+        item_tower: Tower,
+        every_position: bool = False,
+        output_dim: int | None = None,
+        similarity: Similarity = "inner_product",
+        negatives: Negatives = "in_batch",
+        rngs: nnx.Rngs,
+    ) -> None:
+        check_towers("HSTURetriever", channel.name, item_tower.input, similarity, negatives)
+        optional = (*channel.groups, "contextual", "query_time")
+        inputs.check("HSTURetriever", required=(channel.name, item_tower.input), optional=optional)
+        if channel.content is not None:
+            raise ValueError("HSTURetriever: a channel without candidates has no content; remove it")
+        if every_position:
+            self._check_positions(inputs, channel)
+            check_same_features("HSTURetriever", inputs, channel.name, item_tower.input)
+        self.channel = ChannelLayers("HSTURetriever", channel, inputs, 0, rngs=rngs)
+        reads_request = "query_time" in inputs.groups and channel.stu.num_time_buckets is not None
+        self.request = inputs.group("query_time") if reads_request else None
+        if self.request is not None and self.request.dim != 1:
+            raise ValueError("HSTURetriever: the group 'query_time' must hold one number, the time")
+        self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
+        dims = channel.stu.embedding_dim, self.item_tower.dim
+        self.user_output, self.item_output = outputs("HSTURetriever", dims, output_dim, similarity, rngs=rngs)
+        self.negatives, self.every_position, self.deterministic = negatives, every_position, False
+
+    @property
+    def why_no_states(self) -> str | None:
+        """Why states of a history cannot be kept; None: they can."""
+        return self.channel.channel.stu.why_no_states or self.why_no_append
+
+    @property
+    def why_no_append(self) -> str | None:
+        """Why further elements cannot be appended to a state; None: they can."""
+        return self.channel.why_no_append
+
+    @staticmethod
+    def _check_positions(inputs: Inputs, channel: HSTUChannel) -> None:
+        """Raise ValueError for options by which an element would depend on those after it."""
+        stu = channel.stu
+        for problem, is_there in (
+            ("the group 'contextual', which attends to all of the history", "contextual" in inputs.groups),
+            ("num_time_buckets, as times count from the request", stu.num_time_buckets is not None),
+            ("time_periods, as they are those of the request", bool(channel.time_periods)),
+            ("truncation_split_layer, which leaves elements out", stu.truncation_split_layer is not None),
+        ):
+            if is_there:
+                raise ValueError(f"HSTURetriever.every_position excludes {problem}; remove one of the two")
+
+    def states(self, acts: Arrays, numbers: Arrays) -> tuple[jax.Array, Layout, Rows]:
+        """Return the state of each element, ``(tokens, dim)``, where they are, and the features of the elements."""
+        return self.channel.states(acts, numbers, None)
+
+    def normalized(self, x: jax.Array) -> jax.Array:
+        """Return states as the last layer takes them."""
+        return self.channel.post(x, None)
+
+    def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
+        """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
+        request = None
+        if self.request is not None:
+            request = self.request.concat({}, numbers)[:, 0].astype(jnp.float32)
+        return self.user_output(self.channel.newest(acts, numbers, request))

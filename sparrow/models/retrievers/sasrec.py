@@ -1,0 +1,171 @@
+"""SASRec: self-attention over a history; the user's vector is the state after its last element."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from sparrow import fields
+from sparrow.embedding import Rows
+from sparrow.models.inputs import Arrays, Inputs, Sequence
+from sparrow.models.layers.norms import LayerNorm
+from sparrow.models.layers.towers import GroupTower, Tower
+from sparrow.models.records import register_model
+from sparrow.models.retrievers.history_towers import HistoryTowers, check_same_features
+from sparrow.models.retrievers.matching import Negatives, Similarity, check_towers, outputs
+from sparrow.models.sequences.layout import Layout, Tokens, no_rows
+from sparrow.models.sequences.tokens import history_group
+
+
+class Block(nnx.Module):
+    """One layer of `SASRec`."""
+
+    def __init__(self, dim: int, num_heads: int, dropout_ratio: float, *, rngs: nnx.Rngs) -> None:
+        self.heads = num_heads
+        self.norm, self.hidden_norm = (LayerNorm(dim, rngs=rngs) for _ in range(2))
+        self.project = nnx.Linear(dim, 3 * dim, rngs=rngs)
+        self.hidden, self.output = (nnx.Linear(dim, dim, rngs=rngs) for _ in range(2))
+        self.dropout = nnx.Dropout(dropout_ratio, rngs=rngs) if dropout_ratio else nnx.data(None)
+
+    def __call__(self, x: jax.Array, layout: Layout) -> jax.Array:
+        """Map ``(tokens, dim)`` to the same shape."""
+        q, k, v = (
+            part.reshape(x.shape[0], self.heads, -1) for part in jnp.split(self.project(self.norm(x)), 3, axis=1)
+        )
+        mixed = layout.attend(q, k, v, score="softmax", alpha=q.shape[2] ** -0.5).reshape(x.shape)
+        x = x + self._dropped(mixed)
+        hidden = self._dropped(jax.nn.relu(self.hidden(self.hidden_norm(x))))
+        return x + self._dropped(self.output(hidden))
+
+    def _dropped(self, x: jax.Array) -> jax.Array:
+        return x if self.dropout is None else self.dropout(x)
+
+
+class SelfAttention(nnx.Module):
+    """Positions and layers of `SASRec`: the state of each element of a history, which attends to those before it.
+
+    Attributes:
+      dim: the length of the states.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        width: int,
+        max_length: int,
+        dim: int | None,
+        num_layers: int,
+        num_heads: int,
+        dropout_ratio: float,
+        *,
+        rngs: nnx.Rngs,
+    ) -> None:
+        for name, value in (("max_length", max_length), ("num_layers", num_layers), ("num_heads", num_heads)):
+            fields.integer(f"{model}.{name}", value)
+        fields.number(f"{model}.dropout_ratio", dropout_ratio, at_least=0, below=1)
+        if dim is not None:
+            fields.integer(f"{model}.dim", dim)
+        self.model, self.dim = model, dim or width
+        if self.dim % num_heads:
+            raise ValueError(
+                f"{model}: the length of the states, {self.dim}, must be a multiple of num_heads={num_heads}"
+            )
+        self.linear = nnx.data(None) if self.dim == width else nnx.Linear(width, self.dim, rngs=rngs)
+        self.position = nnx.Param(0.02 * jax.random.normal(rngs.params(), (max_length, self.dim)))
+        self.dropout = nnx.Dropout(dropout_ratio, rngs=rngs) if dropout_ratio else nnx.data(None)
+        self.blocks = nnx.List([Block(self.dim, num_heads, dropout_ratio, rngs=rngs) for _ in range(num_layers)])
+        self.norm = LayerNorm(self.dim, rngs=rngs)
+
+    def __call__(self, found: Sequence) -> tuple[jax.Array, Layout, Rows]:
+        """Return the state of each element, ``(tokens, dim)``, where they are, and the features of the elements."""
+        history, most = found.rows, found.values.shape[1]
+        if most > self.position.shape[0]:
+            raise ValueError(
+                f"{self.model}.max_length must be at least that of the sequences, {most}, got {self.position.shape[0]}"
+            )
+        made = history.values if self.linear is None else self.linear(history.values)
+        elements = history._replace(values=made)
+        context = jnp.zeros((history.lengths.shape[0], 0, made.shape[1]), made.dtype)
+        x, layout = Layout.join(Tokens(context, elements, no_rows(elements), most, 0))
+        (place,) = layout.of_tokens(x)
+        x = x * x.shape[1] ** 0.5 + layout.looked_up(self.position[...], place).astype(x.dtype)
+        x = x if self.dropout is None else self.dropout(x)
+        for block in self.blocks:
+            x = block(x, layout)
+        return x, layout, history
+
+    def normalized(self, x: jax.Array) -> jax.Array:
+        """Return states as the last layer takes them; zeros stay."""
+        return jnp.where((x == 0).all(axis=-1, keepdims=True), 0, self.norm(x))
+
+
+@register_model("sasrec")
+class SASRec(HistoryTowers):
+    """Self-attentive sequential recommendation: the next item from all before it.
+
+    ::
+
+        x_0     = √dim element + position                                     positions count from the first element
+        q, k, v = norm(x) W + b
+        y       = x + dropout([Σ_{j <= i} softmax(<q_i, k_j> / √(dim of a head))_j v_j of all heads])
+        x'      = y + dropout(dropout(relu(norm(y) W_1 + b_1)) W_2 + b_2)     ``num_layers`` times
+        query   = norm(x) at the last element                                 zeros without a history
+        item    = item tower(its group)
+
+    An element is the features of the group ``history_input`` side by side, through a linear layer where ``dim`` is
+    given. A training step learns from every element (`HistoryTowers`); negatives are those of the loss:
+    ``in_batch_softmax`` takes the items of the batch, ``sampled_softmax`` and ``gbce`` those of ``data.negatives``,
+    whose count "all" is the complete catalog. The outputs are those of `DSSM`.
+
+    >>> from sparrow.models.inputs import Sequence
+    >>> inputs = Inputs(acts={"item": 4}, sequences={"seen": 4}, groups={"history": ["seen"], "item": ["item"]})
+    >>> model = SASRec(inputs, item_tower=Tower("item"), max_length=5, rngs=nnx.Rngs(0))
+    >>> acts = {"item": jnp.ones((2, 4)), "seen": Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0]))}
+    >>> model.query(acts, {}).shape, model(acts, {})["positions"].query.shape
+    ((2, 4), (10, 4))
+
+    Reference: Kang and McAuley, Self-Attentive Sequential Recommendation, ICDM 2018, arXiv 1808.09781.
+
+    Attributes:
+      max_length: the number of positions, at least the max_length of the sequences.
+      dim: the length of the states; None: that of an element.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        *,
+        item_tower: Tower,
+        max_length: int,
+        history_input: str = "history",
+        dim: int | None = None,
+        num_layers: int = 2,
+        num_heads: int = 1,
+        dropout_ratio: float = 0.2,
+        every_position: bool = True,
+        output_dim: int | None = None,
+        similarity: Similarity = "inner_product",
+        negatives: Negatives = "in_batch",
+        rngs: nnx.Rngs,
+    ) -> None:
+        check_towers("SASRec", history_input, item_tower.input, similarity, negatives)
+        inputs.check("SASRec", required=(history_input, item_tower.input))
+        self.group = history_group("SASRec", inputs, history_input)
+        if every_position:
+            check_same_features("SASRec", inputs, history_input, item_tower.input)
+        self.attention = SelfAttention(
+            "SASRec", self.group.sequences.dim, max_length, dim, num_layers, num_heads, dropout_ratio, rngs=rngs
+        )
+        self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
+        dims = self.attention.dim, self.item_tower.dim
+        self.user_output, self.item_output = outputs("SASRec", dims, output_dim, similarity, rngs=rngs)
+        self.negatives, self.every_position, self.deterministic = negatives, every_position, False
+
+    def states(self, acts: Arrays, numbers: Arrays) -> tuple[jax.Array, Layout, Rows]:
+        """Return the state of each element, ``(tokens, dim)``, where they are, and the features of the elements."""
+        return self.attention(self.group.sequence(acts, numbers))
+
+    def normalized(self, x: jax.Array) -> jax.Array:
+        """Return states as the last layer takes them; zeros stay."""
+        return self.attention.normalized(x)
