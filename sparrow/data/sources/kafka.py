@@ -1,4 +1,4 @@
-"""`Kafka`: rows of Kafka's topics, as they come. Needs ``pip install sparrow[kafka]``.
+"""`Kafka`: rows of Kafka's topics, as they come. Needs ``pip install sparrow-rec[kafka]``.
 
 A chunk is the messages of a moment, by topic, partition and offset; the journal holds their ranges, so that a resumed
 run reads the same messages from the broker. Offsets live in checkpoints alone: nothing is committed to the broker.
@@ -106,7 +106,7 @@ class Kafka(Growing):
         try:
             from confluent_kafka import Consumer
         except ImportError:
-            raise DataError("needs confluent-kafka; pip install 'sparrow[kafka]'", "source 'kafka'") from None
+            raise DataError("needs confluent-kafka; pip install 'sparrow-rec[kafka]'", "source 'kafka'") from None
         own = {"bootstrap.servers": self.servers, "group.id": "sparrow", "enable.auto.commit": False}
         return Consumer({**own, "auto.offset.reset": "error", **self._settings()}, logger=_silent())
 
@@ -397,7 +397,7 @@ def _avro(source: Kafka) -> Callable[[bytes], list[dict[str, Any]]]:
     try:
         import fastavro
     except ImportError:
-        raise DataError("avro needs fastavro; pip install 'sparrow[kafka]'", "source 'kafka'") from None
+        raise DataError("avro needs fastavro; pip install 'sparrow-rec[kafka]'", "source 'kafka'") from None
     assert source.schema is not None
     try:
         schema = fastavro.parse_schema(json.loads(at(source.schema).read_text(encoding="utf-8")))
