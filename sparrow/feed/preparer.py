@@ -317,10 +317,11 @@ class Preparer(Prepare[Prepared]):
         return [(sent, None) for sent in jax.device_put(list(buffer))]
 
     def _numbers(self, count: int) -> list[jax.Array]:
-        """Return 0, 1, ... as scalars on the device."""
-        while len(self._scalars) < count:
-            self._scalars.append(jax.device_put(np.int32(len(self._scalars))))
-        return self._scalars[:count]
+        """Return 0, 1, ... as scalars on the device. Threads that come together make them twice."""
+        held = self._scalars
+        if len(held) < count:
+            self._scalars = held = [jax.device_put(np.int32(number)) for number in range(count)]
+        return held[:count]
 
     def route(self, batch: Batch) -> MeshBatch:
         """Count the ids of this process's examples on a mesh: waits for no other process."""

@@ -1,6 +1,8 @@
 """Batches as one array: the same parts whichever way they were made."""
 
+import concurrent.futures
 import dataclasses
+import time
 
 import jax
 import numpy as np
@@ -145,6 +147,20 @@ def test_small_batches_of_single_ids_go_together_and_keep_their_memory():
     list(pipeline)  # takes memory again
     for one, expected in held:
         jax.tree.map(np.testing.assert_array_equal, jax.tree.unflatten(*jax.tree.flatten(one)[::-1]).parts, expected)
+
+
+def test_threads_agree_on_the_numbers_of_batches_that_go_together(monkeypatch):
+    preparer, put = runs.Program.of(program(False, BINARY)).preparer(), jax.device_put
+
+    def slow(value):
+        time.sleep(0.005)  # another thread runs here
+        return put(value)
+
+    monkeypatch.setattr(jax, "device_put", slow)
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        for numbers in threads.map(preparer._numbers, [3, 3, 3, 3]):
+            assert [int(number) for number in numbers] == [0, 1, 2]
+    assert [int(number) for number in preparer._numbers(3)] == [0, 1, 2]
 
 
 def test_the_loop_makes_no_batches_where_a_device_would_be_idle(monkeypatch):
