@@ -151,7 +151,7 @@ def described_inputs(features: Sequence[Feature], kinds: Mapping[str, str]) -> d
 
     >>> from sparrow.data import IdFeature
     >>> tags = IdFeature("tags", hash_bucket_size=100, embedding_dim=8)
-    >>> inputs([IdFeature("item", num_buckets=100, embedding_dim=8), tags], {"tags": "strings"})
+    >>> described_inputs([IdFeature("item", num_buckets=100, embedding_dim=8), tags], {"tags": "strings"})
     {'item': Input(holds='integers from 0 to 99; may be missing', features=['item'], ids=None),
      'tags': Input(holds='strings; may be missing', features=['tags'], ids='strings')}
     """

@@ -184,7 +184,7 @@ def test_the_command_line_in_torcheasyrecs_words(tmp_path, capsys):
     again = config.loads(capsys.readouterr().out)
     assert (again.data.train.path, again.train.start_from.folder) == ("u.parquet", "older")
     assert main(["import-config", str(yaml), "--edit_config_json", edits]) == 2
-    assert "is of configs of TorchEasyRec" in capsys.readouterr().err
+    assert "changes configs of TorchEasyRec only" in capsys.readouterr().err
 
 
 def test_fields_without_effect_are_noted():

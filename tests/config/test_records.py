@@ -119,6 +119,8 @@ GIVEN = {
         "sequences": ("x",),
     },
     "histories": {"user": "user", "item": "item"},
+    "follow": {"path": "clicks/*.parquet"},
+    "kafka": {"servers": "localhost:9092", "topics": ("clicks",)},
 }
 NESTED = {"decayed": metrics.MAE(), "by_group": metrics.NDCGAtK()}
 RECORDS = [(registry, name) for registry in REGISTRIES for name in registry.names()]

@@ -85,7 +85,7 @@ WRONG = {
     ),
     "feature without a kind": (
         valid(data__features=[{"name": "user"}]),
-        "data.features[0]: a feature needs a 'kind'. Valid names: combo, id, raw, raw_sequence, sequence",
+        "data.features[0]: a feature needs a 'kind'. Valid names: bag_sequence, combo, id, raw, raw_sequence, sequence",
     ),
     "features of one name": (
         valid(data__features=[{"kind": "raw", "name": "x"}, {"kind": "raw", "name": "x"}]),

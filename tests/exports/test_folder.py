@@ -50,7 +50,7 @@ DAMAGES = {
     "no description": (lambda folder: (folder / "export.json").unlink(), "is not an export: it holds no export.json"),
     "cut description": (lambda folder: (folder / "export.json").write_text('{"form": 1, '), "may be damaged"),
     "edited description": (lambda folder: edit(folder / "export.json", step=7), "its checksum differs"),
-    "another version": (lambda folder: edit(folder / "export.json", form=9), r"format version 9 \(spar.*version 3"),
+    "another version": (lambda folder: edit(folder / "export.json", form=9), r"format version 9 \(spar.*version 4"),
     "another JSON": (lambda folder: (folder / "export.json").write_text("[]"), "does not describe an export"),
     "no tables": (lambda folder: (folder / "tables.safetensors").unlink(), "tables.safetensors: the export lacks"),
     "cut tables": (lambda folder: (folder / "tables.safetensors").write_bytes(b"x" * 99), "holds 99 bytes and was"),

@@ -12,7 +12,7 @@ import pytest
 
 from sparrow import config, losses, metrics, rules, schedules
 from sparrow.config.loading.registries import REGISTRIES
-from sparrow.data import AutoDis, Expr, Parquet
+from sparrow.data import AutoDis, Expr, IdFeature, Parquet
 from sparrow.data.features.dynamic import DynamicRows
 from sparrow.models import MLP, TaskTower, Tower
 from sparrow.models.rankers.mask_net import MaskBlocks
@@ -44,6 +44,9 @@ TOGETHER: dict[str, dict[str, Any]] = {
     "csv": {"path": ("a.csv", "b.csv"), "columns": ("x", "y")},
     "parquet": {"path": ("a.parquet", "b.parquet")},
     "rowwise_adagrad": {"weight_decay": 0.1, "weight_decay_mode": "l2"},
+    "bag_sequence": {"element": IdFeature("x", num_buckets=5, embedding_dim=3, pooling="mean")},
+    "follow": {"path": None, "source": Parquet("other/*.parquet")},
+    "kafka": {"format": "csv", "columns": ("a", "b"), "types": {"a": "int64"}},
 }
 """By record: fields that only change together."""
 
@@ -51,6 +54,7 @@ RECORD_OF: dict[str, Any] = {
     "metric": metrics.NDCGAtK(top_k=3),
     "source": Parquet("other.parquet"),
     "computed column": Expr("a * 2"),
+    "feature": IdFeature("y", num_buckets=5, embedding_dim=3, pooling="mean"),
     "embedding of numbers": AutoDis(num_channels=3),
 }
 """By kind: a record inside another one."""

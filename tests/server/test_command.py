@@ -41,7 +41,7 @@ def test_from_start_to_end(tmp_path):
             thread.start()
         for thread in threads:
             thread.join()
-        (block,) = re.findall(r"```py\n(.*?)```", DOCS, re.DOTALL)
+        block, *_ = re.findall(r"```py\n(.*?)```", DOCS, re.DOTALL)
         scope = {"rows": rows}
         block = re.sub(r"pa\.table\(.*\)", "rows(20)", block)  # the columns of this model
         exec(block.replace("http://127.0.0.1:8080", address), scope)

@@ -500,7 +500,7 @@ def test_limits_are_checked():
 
 def test_the_documented_client(two, capsys):
     """The block of docs/serving.md, with the port of this server."""
-    (block,) = re.findall(r"^```py\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    block, *_ = re.findall(r"^```py\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert "http://127.0.0.1:8080/" in block
     table = rows(20)
     columns = re.search(r"pa\.table\(.*\)", block)[0]
