@@ -162,9 +162,10 @@ def moved(rule):
     embs = {kind: sp.Embedder(specs, mesh=mesh(), exchange="pooled", placement=own) for kind, own in kinds.items()}
     states = {}
     for kind, emb in embs.items():
-        given = emb.pack(packed)
-        state = emb.init(jax.random.key(0))
-        states[kind] = emb.update(state, given, emb.lookup(state, given))
+        # One program at a time: collectives of several wait for the same threads of a CPU.
+        given, state = emb.pack(packed), jax.block_until_ready(emb.init(jax.random.key(0)))
+        step = jax.jit(lambda state, given, emb=emb: emb.update(state, given, emb.lookup(state, given)))
+        states[kind] = jax.block_until_ready(step(state, given))
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for kind, emb in embs.items():
@@ -172,6 +173,6 @@ def moved(rule):
                 checkpoints.save(1, states[kind])
             for other, to in embs.items():
                 with StateCheckpoints(f"{folder}/{kind}", to) as checkpoints:
-                    restored, _ = checkpoints.restore(to.init(jax.random.key(1)))
+                    restored, _ = checkpoints.restore(jax.block_until_ready(to.init(jax.random.key(1))))
                 found[f"{kind} to {other}"] = compare(emb, to, states[kind], restored)["same"]
     return found
