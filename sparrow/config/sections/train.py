@@ -212,7 +212,7 @@ class Mesh(Section):
     exchange_dtype: Literal["float32", "bfloat16"] = "float32"
     """The dtype of activations and gradients of tables on their way between devices: bfloat16 halves the bytes, and
     rounds each of them once, by at most 2^-8 of itself."""
-    placement: Literal["auto"] | PlacementName | dict[Name, PlacementName | TablePlacement] = "auto"
+    placement: Literal["auto", PlacementName] | dict[Name, PlacementName | TablePlacement] = "auto"
     """The place of tables. auto: chosen from their sizes and the first batch of the data; else one for all tables, or
     by table, where tables that are not named are split by rows."""
 
