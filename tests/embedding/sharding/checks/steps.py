@@ -162,7 +162,6 @@ def moved(rule):
     embs = {kind: sp.Embedder(specs, mesh=mesh(), exchange="pooled", placement=own) for kind, own in kinds.items()}
     states = {}
     for kind, emb in embs.items():
-        # One program at a time: collectives of several wait for the same threads of a CPU.
         given, state = emb.pack(packed), jax.block_until_ready(emb.init(jax.random.key(0)))
         step = jax.jit(lambda state, given, emb=emb: emb.update(state, given, emb.lookup(state, given)))
         states[kind] = jax.block_until_ready(step(state, given))
