@@ -80,9 +80,47 @@ def test_estimates_are_near_the_routed_bytes(devices):
         routed = mesh.measure(inputs)
         sent = sum(one.sent for one in mesh.traffic(routed, sp.Sizes().fit(mesh.settle(routed.needs))).values())
         assert cost.sent == pytest.approx(sent, rel=0.25)
-    assert choice.cost.sent < 0.7 * choice.by_rows.sent
-    assert choice.cost.fullest < 1.2
-    assert choice.cost.lookups < 1.2
+    # On two devices 0.62 is the least of all balanced placements.
+    assert choice.cost.sent < (0.63 if devices == 2 else 0.5) * choice.by_rows.sent
+    assert choice.cost.fullest < 1.15
+    assert choice.cost.lookups < 1.15
+
+
+@pytest.mark.parametrize("rule", [sp.rules.Adagrad(0.1), sp.rules.RowwiseAdagrad(0.1)])
+@pytest.mark.parametrize("devices", [256, pytest.param(1024, marks=pytest.mark.slow)])
+def test_many_devices_are_even_and_send_little_padding(devices, rule):
+    """26 tables fill no number of devices evenly in one form; by rows, hot rows make owners uneven."""
+    rng, size = np.random.default_rng(0), 65_536
+    rows = np.exp(rng.random((26, size)) * np.log(40_000_000)).astype(np.int64)
+    tables = [table(f"t{i}", 40_000_000, 128, rule) for i in range(26)]
+    embedder = sp.Embedder([sp.FeatureSpec(name=one.name, table_spec=one) for one in tables])
+    inputs = {one.name: own for one, own in zip(tables, rows, strict=True)}
+    links = Links(link=300e9, network=50e9, latency=20e-6, memory=3e12)
+    choice = choose_placement(embedder, inputs, devices, devices // 8, links)
+    assert choice.cost.fullest <= 1.15
+    assert choice.cost.lookups <= 1.15
+    mesh = imagined_mesh(embedder, devices, placement=choice.placements)
+    batch = mesh.measure(inputs)
+    stacks = mesh.traffic(batch, sp.Sizes().fit(mesh.settle(batch.needs))).values()
+    assert sum(stack.padding * stack.sent for stack in stacks) <= 0.25 * sum(stack.sent for stack in stacks)
+    width = {stack.name: stack.dim // mesh.layouts[stack.name].columns for stack in mesh.stacks}
+    read = sum(width[name] * sum(route.entries for route in own.pooled) for name, own in batch.routed.items())
+    assert read.max() <= 1.15 * read.mean()
+
+
+def test_hot_rows_make_owners_uneven():
+    """The estimate of the fullest owner of rows that a hash spreads is near the one of real ids."""
+    tables = [table(f"t{i}", 40_000) for i in range(6)]
+    embedder = sp.Embedder([sp.FeatureSpec(name=one.name, table_spec=one) for one in tables])
+    rng = np.random.default_rng(0)
+    inputs = {one.name: np.exp(rng.random((4096, 2)) * np.log(40_000)).astype(np.int64) for one in tables}
+    by_rows = choose_placement(embedder, inputs, 64).by_rows
+    mesh = imagined_mesh(embedder, 64)
+    [routed] = mesh.measure(inputs).routed.values()
+    [stack] = by_rows.stacks
+    read = sum(route.rows if stack.exchange == "rows" else route.entries for route in routed.rows or routed.pooled)
+    assert by_rows.lookups > 1.15
+    assert by_rows.lookups == pytest.approx(read.max() / read.mean(), rel=0.15)
 
 
 def test_uses_are_counted():
@@ -92,6 +130,10 @@ def test_uses_are_counted():
     assert found["c"].entries == 512 * 30
     parts = inputs["c"].reshape(4, -1)
     assert found["c"].distinct == pytest.approx(np.mean([len(np.unique(part)) for part in parts]))
+    counts = np.unique(inputs["c"], return_counts=True)[1].astype(float)
+    assert found["c"].hottest[1] == counts.max() / 4
+    devices = np.unique(np.concatenate([np.unique(part) for part in parts]), return_counts=True)[1]
+    assert found["c"].squares == (np.square(counts).sum(), np.square(devices).sum())
     assert not found["a"].ragged
     assert found["c"].sums(1) == 512
 

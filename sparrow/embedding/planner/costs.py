@@ -26,9 +26,9 @@ from sparrow.embedding.stacking import row_step, stack_tables
 MEMORY_RATE: Final = 1e12
 """Bytes a second of a device's memory where `Links` has none."""
 BALANCED: Final = 1.12
-"""The fullest device over the mean, in memory and lookups, from which on a placement costs extra."""
-UNEVEN: Final = 2.0
-"""The extra cost of a device that has twice as much as it should."""
+"""The limit of the fullest device over the mean, in memory and in lookups: a little below 1.15, as it is estimated."""
+UNEVEN: Final = 20.0
+"""The extra cost of a device with twice the mean: so much that a balanced placement wins wherever there is one."""
 FULL: Final = 200.0
 """The extra cost of tables that need twice the memory of a device."""
 
@@ -80,6 +80,9 @@ class Cost:
         return sum(stack.sent for stack in self.stacks)
 
 
+_Made = tuple[StackCost, Any, Any]
+
+
 class Costs:
     """The costs of placements of some tables on ``devices`` devices."""
 
@@ -100,6 +103,7 @@ class Costs:
         stacks = stack_tables(tables, dynamic_alone=True)
         self._kinds = {table.name: stack.name for stack in stacks for table in stack.tables}
         self._loads: dict[tuple[str, int], Any] = {}
+        self._kept: dict[Any, tuple[dict[str, Place], _Made]] = {}
 
     def weight(self, name: str) -> float:
         """Return the larger share that a table has of all memory, or of all lookups."""
@@ -112,37 +116,79 @@ class Costs:
 
     def of(self, places: Mapping[str, Place]) -> Cost:
         """Return the cost of tables in these places."""
+        return self._sum([self._stack(names, places) for names in self._stacks(places).values()])
+
+    def of_forms(self, forms: Mapping[str, Place]) -> Cost:
+        """Return the cost of tables in these forms, on the devices that `assigned` gives them."""
+        return self._sum([self._assigned(names, forms)[1] for names in self._stacks(forms).values()])
+
+    def assigned(self, forms: Mapping[str, Place]) -> dict[str, Place]:
+        """Return the forms with devices, where the fullest device of each stack is the least full."""
+        made: dict[str, Place] = {}
+        for names in self._stacks(forms).values():
+            made |= self._assigned(names, forms)[0]
+        return {name: made[name] for name in forms}
+
+    def _stacks(self, places: Mapping[str, Place]) -> dict[Any, list[str]]:
         stacks: dict[Any, list[str]] = {}
         for name, place in places.items():
             stacks.setdefault(self.form(name, place), []).append(name)
-        read = np.zeros(self.devices)  # bytes of rows that each device reads
-        made = [self._stack(names, places, read) for names in stacks.values()]
+        return stacks
+
+    def _assigned(self, names: list[str], forms: Mapping[str, Place]) -> tuple[dict[str, Place], _Made]:
+        """Give each table of a stack its devices, the largest first; kept, as a search changes two stacks at a time."""
+        key = (self.form(names[0], forms[names[0]]), *((name, forms[name].over) for name in names))
+        if key not in self._kept:
+            n = self.devices
+            shares = {name: self.load(name, forms[name].over)[[7, 0, 1]] for name in names}  # rows, sums, lookups
+            total = np.maximum(sum(own * forms[name].columns * forms[name].over for name, own in shares.items()), 1e-9)
+            largest = {name: float((own / total).max()) for name, own in shares.items()}
+            load, made = np.zeros((len(total), n)), {}
+            for name in sorted(names, key=lambda name: (-forms[name].over, -largest[name])):
+                form, each = forms[name], forms[name].columns * forms[name].over
+                device = 0
+                if not form.copies and each < n:
+                    fullest = (load.max(axis=0) + largest[name]).reshape(n // each, each).max(axis=1)
+                    device = int(fullest.argmin()) * each
+                made[name] = form._replace(device=device)
+                load[:, device : device + each] += (shares[name] / total)[:, None]
+            self._kept[key] = made, self._stack(names, made)
+        return self._kept[key]
+
+    def _sum(self, stacks: list[_Made]) -> Cost:
+        made = tuple(stack for stack, _, _ in stacks)
+        read, variance = sum(read for _, read, _ in stacks), sum(own for _, _, own in stacks)
         memory = sum(stack.memory for stack in made)
         used = sum(
-            size * (self.devices if places[name].copies else 1) for name, size in self.bytes.items() if name in places
+            self.bytes[name] * (self.devices if stack.exchange == COPIES else 1)
+            for stack in made
+            for name in stack.tables
         )
         fullest = memory * self.devices / max(used, 1)
-        lookups = float(read.max() / max(read.mean(), 1e-9)) if read.any() else 1.0
+        most = float((read + _largest(self.devices) * np.sqrt(variance)).max())
+        lookups = most / float(read.mean()) if read.any() else 1.0
         links, sent = self.links, sum(stack.sent for stack in made)
         seconds = links.seconds(sent, self.devices, self.processes)
         seconds += links.latency * sum(stack.collectives for stack in made)
-        seconds += 3 * float(read.max()) / (links.memory or MEMORY_RATE)  # read once, and read and written once
+        seconds += 3 * most / (links.memory or MEMORY_RATE)  # read once, and read and written once
         extra = UNEVEN * (max(fullest - BALANCED, 0.0) + max(lookups - BALANCED, 0.0))
         if self.memory is not None:
             extra += FULL * max(memory / self.memory - 1.0, 0.0)
-        return Cost(tuple(made), seconds, memory, fullest, lookups, seconds * (1 + extra))
+        return Cost(made, seconds, memory, fullest, lookups, seconds * (1 + extra))
 
-    def _stack(self, names: list[str], places: Mapping[str, Place], read: Any) -> StackCost:
+    def _stack(self, names: list[str], places: Mapping[str, Place]) -> _Made:
+        """Return the cost of one stack; by device, the bytes of rows that it reads, and their variance."""
         first, n = places[names[0]], self.devices
         step, specs = self.steps[names[0]], [self.tables[name] for name in names]
         width, item = step.dim // first.columns, 2 if step.dtype == "bfloat16" else 4
+        variance = np.zeros(n)
         if first.copies:
             rows = sum(spec.vocabulary_size for spec in specs)
-            read += sum(self._use(name).entries for name in names) * width * item
+            read = np.full(n, sum(self._use(name).entries for name in names) * width * item)
             sent = copied_bytes(n, rows, width)
             memory = sum(self.bytes[name] for name in names)
-            return StackCost(tuple(names), COPIES, sent, memory, 0.0, collectives(step, n, 1, rows))
-        counts = np.zeros((8, n))  # by owner, as `load` has them
+            return StackCost(tuple(names), COPIES, sent, memory, 0.0, collectives(step, n, 1, rows)), read, variance
+        counts = np.zeros((10, n))  # by owner, as `load` has them
         hot = np.zeros(2)
         for name in names:
             place = places[name]
@@ -165,23 +211,26 @@ class Costs:
         weighted = any(self._use(name).weighted for name in names)
         sent = exchanged_bytes(exchange, n, width, pair, entries, weighted=weighted)
         sent += completed_bytes(step, n, first.columns, entries or pair)
-        read += n * counts[2 if by_rows else 1] * width * item
+        read = n * counts[2 if by_rows else 1] * width * item
+        variance = counts[9 if by_rows else 8] * (width * item) ** 2
         per_row = sum(self.bytes[name] for name in names) / sum(spec.vocabulary_size for spec in specs)
         memory = round(float(counts[7].max()) * per_row / first.columns)
         padding = 1.0 - float(counts[2 if by_rows else 0].mean()) / max(pair, 1)
-        return StackCost(tuple(names), exchange, sent, memory, padding, collectives(step, n, first.columns))
+        cost = StackCost(tuple(names), exchange, sent, memory, padding, collectives(step, n, first.columns))
+        return cost, read, variance
 
     def load(self, name: str, over: int) -> Any:
         """Return the numbers of a table on each of its devices, where the rows of a piece are over ``over`` of them.
 
-        Of each device's part of a batch: sums, entries and distinct rows; the same where a hash spreads them; bags; and
-        the rows of the table.
+        Of each device's part of a batch: sums, entries and distinct rows; the same where a hash spreads them; bags; the
+        rows of the table; and the variances of the entries and distinct rows of all parts where a hash spreads them.
         """
         if (name, over) not in self._loads:
             use, rows = self._use(name), self.tables[name].vocabulary_size
             each = np.array([use.sums(over), use.entries, use.distinct]) / over
             local = -(-rows // (over * self.devices)) * self.devices
-            self._loads[name, over] = np.array([*each, *(each * (over > 1)), use.bags, local])
+            uneven = np.maximum(np.array(use.squares) / over - (each[1:] * self.devices) ** 2 / rows, 0.0) * (over > 1)
+            self._loads[name, over] = np.array([*each, *(each * (over > 1)), use.bags, local, *uneven])
         return self._loads[name, over]
 
     def _use(self, name: str) -> Use:
@@ -190,6 +239,14 @@ class Costs:
 
 _UNKNOWN: Final = Use(0, (0.0,), 0.0, (0.0, 0.0), False)
 """Of dynamic tables, which have one place."""
+
+
+def _largest(count: int) -> float:
+    """Return the largest of as many normal deviates, as expected for large counts; 0 for one."""
+    if count < 2:
+        return 0.0
+    root = math.sqrt(2 * math.log(count))
+    return root - (math.log(math.log(count)) + math.log(4 * math.pi)) / (2 * root)
 
 
 def _room(need: float) -> int:

@@ -1,19 +1,17 @@
 """`choose`: the places of tables on a mesh with the smallest cost that a search finds.
 
-All tables in one form, for every form, are the beginnings. From the best of them, one table at a time moves to the form
-that makes the whole cheapest, the heaviest tables first, or the lightest; from the best results also two tables
-together, until none does. Tables of one stack take their devices one after the other, the largest first, each where the
-fullest device stays the least full.
+All tables in one form, for every form, are the beginnings, and forms that fill the devices in even layers. From the
+best of them, one table at a time moves to the form that makes the whole cheapest, the heaviest tables first, or the
+lightest; from the best results also two tables together, until none does.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
-
-import numpy as np
 
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.planner.costs import Cost, Costs
@@ -66,28 +64,28 @@ def choose(costs: Costs) -> Choice:
     starts = {everywhere(costs.devices): rows}
     for form in dict.fromkeys(form for own in forms.values() for form in own):
         starts[form] = {name: form if form in own else rows[name] for name, own in forms.items()}
-    in_one = {form: costs.of(assigned(costs, start)).score for form, start in starts.items()}
+    in_one = {form: costs.of_forms(start).score for form, start in starts.items()}
     best = [*sorted(starts, key=in_one.__getitem__)[:BEST], everywhere(costs.devices), COPIES]
     forms = {name: [form for form in own if form in best] for name, own in forms.items()}
     order = sorted(costs.tables, key=lambda name: -costs.weight(name))
     heavy: list[str | tuple[str, str]] = [*order, *itertools.combinations(order[:PAIRED], 2)]
+    layers = sorted((_layered(costs, form, order) for form in starts), key=lambda start: costs.of_forms(start).score)
     begun = [
-        _descended(costs, starts[form], forms, way, 1)
-        for form in dict.fromkeys(best)
-        if form in starts
+        _descended(costs, start, forms, way, 1)
+        for start in [*(starts[form] for form in dict.fromkeys(best) if form in starts), *layers[:BEGINNINGS]]
         for way in (order, order[::-1])
     ]
     begun.sort(key=_score)
     found = [_descended(costs, start, forms, heavy, ROUNDS) for _, start in begun[:BEGINNINGS]]
     cost, start = min(found, key=_score)
-    places = assigned(costs, start)
+    places = costs.assigned(start)
     by_rows = costs.of(rows)
     if by_rows.score <= cost.score * (1 + WORTH):
         cost, start, places = by_rows, rows, rows
     others: dict[str, dict[str, Cost]] = {}
     for name, own in forms.items():
         for form in own:
-            tried = costs.of(assigned(costs, {**start, name: form}))
+            tried = costs.of_forms({**start, name: form})
             kind = kind_of(form, costs.devices)
             if kind not in others.setdefault(name, {}) or tried.score < others[name][kind].score:
                 others[name][kind] = tried
@@ -104,7 +102,7 @@ def choose_placement(
 ) -> Choice:
     """Return the places of an embedder's tables on a mesh, from a batch that all devices share evenly.
 
-    >>> import sparrow as sp
+    >>> import numpy as np, sparrow as sp
     >>> tables = {"days": 7, "users": 10_000_000}
     >>> specs = [
     ...     sp.FeatureSpec(name=name, table_spec=sp.TableSpec(
@@ -145,32 +143,31 @@ def candidates(costs: Costs, name: str) -> Iterator[Place]:
                 yield Place(False, columns, over, 0)
 
 
-def assigned(costs: Costs, forms: Mapping[str, Place]) -> dict[str, Place]:
-    """Return the forms with devices."""
-    n = costs.devices
-    stacks: dict[object, list[str]] = {}
-    for name, form in forms.items():
-        stacks.setdefault(costs.form(name, form), []).append(name)
-    made: dict[str, Place] = {}
-    for names in stacks.values():
-        shares = {name: _shares(costs, name, forms[name]) for name in names}
-        total = np.maximum(sum(own * forms[name].columns * forms[name].over for name, own in shares.items()), 1e-9)
-        load = np.zeros((len(total), n))
-        for name in sorted(names, key=lambda name: (-forms[name].over, -float((shares[name] / total).max()))):
-            form, each = forms[name], forms[name].columns * forms[name].over
-            device = 0
-            if not form.copies and each < n:
-                fullest = (load.max(axis=0) + (shares[name] / total).max()).reshape(n // each, each).max(axis=1)
-                device = int(fullest.argmin()) * each
-            made[name] = form._replace(device=device)
-            load[:, device : device + each] += (shares[name] / total)[:, None]
-    return {name: made[name] for name in forms}
+def _layered(costs: Costs, begin: Place, order: Sequence[str]) -> dict[str, Place]:
+    """Return forms that fill the devices in layers: as many tables in the form ``begin`` as fill all devices evenly.
 
-
-def _shares(costs: Costs, name: str, form: Place) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return rows, sums and lookups that each of the table's devices has."""
-    made: np.ndarray[tuple[int], np.dtype[np.float64]] = costs.load(name, form.over)[[7, 0, 1]]
+    The others are split over twice as many devices, and so on: the last ones over all.
+    """
+    n, rows = costs.devices, everywhere(costs.devices)
+    made, left = dict.fromkeys(order, rows), [*order]
+    each = 1 if begin.copies else begin.columns * begin.over
+    while each < n and not begin.copies:
+        forms = {name: _divided(costs, name, begin, each) for name in left}
+        fitting = [name for name in left if forms[name] is not None]
+        layer = fitting[: len(fitting) * each // n * (n // each)]
+        made |= {name: forms[name] or rows for name in layer}
+        left = [name for name in left if name not in layer]
+        each = next(d for d in range(each + 1, n + 1) if n % d == 0 and d % each == 0)
     return made
+
+
+def _divided(costs: Costs, name: str, begin: Place, each: int) -> Place | None:
+    """Return the form ``begin`` over ``each`` devices, by columns as far as they reach; None: there is none."""
+    table, more = costs.tables[name], each // (begin.columns * begin.over)
+    if table.dynamic is not None or table.embedding_dim % begin.columns:
+        return None
+    columns = begin.columns * math.gcd(more, table.embedding_dim // begin.columns)
+    return Place(False, columns, each // columns, 0)
 
 
 def _descended(
@@ -181,7 +178,7 @@ def _descended(
     rounds: int,
 ) -> tuple[Cost, dict[str, Place]]:
     """Move tables, or pairs of them, in this order, as long as the score falls."""
-    best = costs.of(assigned(costs, start))
+    best = costs.of_forms(start)
     for _ in range(rounds):
         before = best.score
         for moved in order:
@@ -190,7 +187,7 @@ def _descended(
                 if form not in forms[names[-1]]:
                     continue
                 tried = start | dict.fromkeys(names, form)
-                cost = costs.of(assigned(costs, tried))
+                cost = costs.of_forms(tried)
                 if cost.score < best.score * (1 - 1e-9):
                     best, start = cost, tried
         if best.score > before * (1 - WORTH):

@@ -28,6 +28,7 @@ class Use:
       distinct: different rows.
       hottest: bags with the row that has the most lookups, and these lookups.
       weighted: whether lookups have gains.
+      squares: sums over the rows of the squares of their lookups in the batch, and of the devices that look them up.
     """
 
     bags: int
@@ -35,6 +36,7 @@ class Use:
     distinct: float
     hottest: tuple[float, float]
     weighted: bool
+    squares: tuple[float, float] = (0.0, 0.0)
 
     @functools.cached_property
     def entries(self) -> float:
@@ -78,21 +80,31 @@ def _of_stack(embedder: Embedder, stack: Stack, batch: RoutedBatch, routed: Rout
     gains = None if parts[0].gains is None else np.concatenate([part.gains for part in parts])
     table_of = {feature.name: feature.table_spec.name for feature in embedder.features}
     groups = dict(batch.groups)[stack.name]
+    of_device = numbers // max(parts[0].num_bags, 1)
+    firsts = np.array([stack.rows_of(table.name).start for table in stack.tables])
+    held = np.bincount(numbers, minlength=1)  # ids of each bag
+    table_of_bag = np.full(len(held), -1)
+    table_of_bag[numbers] = np.searchsorted(firsts, ids, side="right") - 1
+    pairs = np.sort(ids * devices + of_device)  # by table, by row, by device
     made = {}
-    for table in stack.tables:
+    for number, table in enumerate(stack.tables):
         span = stack.rows_of(table.name)
-        here = (ids >= span.start) & (ids < span.stop)
-        own, of_bag = ids[here], numbers[here]
-        lengths = np.bincount(np.unique(of_bag, return_counts=True)[1]) if len(own) else np.zeros(1)
-        device = of_bag // max(parts[0].num_bags, 1)
-        distinct = len(np.unique(device * stack.num_rows + own))
-        rows, counts = np.unique(own, return_counts=True)
+        own = pairs[slice(*np.searchsorted(pairs, (span.start * devices, span.stop * devices)))]
+        rows, counts = _runs(own // devices)
+        of_rows = _runs(_runs(own)[0] // devices)[1]  # devices that look each row up
         hottest = (0.0, 0.0)
         if len(own):
-            bags_of_it = np.unique(of_bag[own == rows[counts.argmax()]])
+            bags_of_it = np.unique(numbers[ids == rows[counts.argmax()]])
             hottest = len(bags_of_it) / devices, int(counts.max()) / devices
         count = sum(group.num_bags for group in groups for name in group.features if table_of[name] == table.name)
-        weighted = gains is not None and bool((gains[here] != 1.0).any())
-        held = tuple((lengths / devices).tolist())
-        made[table.name] = Use(count, held, distinct / devices, hottest, weighted)
+        weighted = gains is not None and bool((gains[(ids >= span.start) & (ids < span.stop)] != 1.0).any())
+        lengths = tuple((np.bincount(held[table_of_bag == number], minlength=1) / devices).tolist())
+        squares = float(np.square(counts, dtype=np.float64).sum()), float(np.square(of_rows, dtype=np.float64).sum())
+        made[table.name] = Use(count, lengths, float(of_rows.sum()) / devices, hottest, weighted, squares)
     return made
+
+
+def _runs(ordered: Any) -> tuple[Any, Any]:
+    """Return the different numbers of an ordered array, and how often each is in it."""
+    begins = np.flatnonzero(np.diff(ordered, prepend=-1))
+    return ordered[begins], np.diff(begins, append=len(ordered))
