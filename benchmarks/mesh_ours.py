@@ -1,6 +1,8 @@
 """One process of the mesh benchmark: a whole step (ids, lookup, gradients, update) on a sharded Embedder.
 
-mesh_ours.py RANK WORLD PORT DEVICES WORKLOAD RULE EXCHANGE STEPS         prints one line of JSON from rank 0
+mesh_ours.py RANK WORLD PORT DEVICES WORKLOAD RULE EXCHANGE STEPS     prints one line of JSON from rank 0
+
+EXCHANGE: pooled, rows, or planned: tables where the planner puts them, for the first batch, as ``sparrow train`` does.
 """
 
 from __future__ import annotations
@@ -41,9 +43,18 @@ def main(arguments: list[str]) -> None:
     ]
     count = world * devices
     mesh = None if count == 1 else jax.sharding.Mesh(np.array(jax.devices()), ("data",))
-    emb = sp.Embedder(
-        [sp.FeatureSpec(name=t.name, table_spec=t) for t in tables], mesh=mesh, axis="data", exchange=exchange
-    )
+    features, placement = [sp.FeatureSpec(name=t.name, table_spec=t) for t in tables], "rows"
+    if exchange == "planned":
+        from sparrow.embedding import choose_placement
+
+        [batch] = batches(workload, 1)
+        bags = zip(tables, batch.ids, batch.offsets, strict=True)
+        first = {
+            t.name: ids if workload.bag == (1, 1) else sp.Ragged(ids, offsets.astype(np.int64))
+            for t, ids, offsets in bags
+        }
+        placement, exchange = choose_placement(sp.Embedder(features), first, count).placements, "auto"
+    emb = sp.Embedder(features, mesh=mesh, axis="data", exchange=exchange, placement=placement)
     state = emb.init(jax.random.key(0))
 
     def mine(batch):

@@ -1,6 +1,8 @@
-"""One process of the mesh benchmark for TorchRec: gloo, one thread, fused optimizer, row-wise or table-wise.
+"""One process of the mesh benchmark for TorchRec: gloo, one thread, fused optimizer.
 
 mesh_torchrec.py RANK WORLD PORT WORKLOAD RULE SHARDING STEPS         prints one line of JSON from rank 0
+
+SHARDING: row_wise, table_wise, or planned: the choice of its planner.
 """
 
 from __future__ import annotations
@@ -62,12 +64,14 @@ def main(arguments: list[str]) -> None:
         """The planner offers row_wise on CUDA only; ask for it all the same."""
 
         def sharding_types(self, compute_device_type):
-            return [sharding]
+            return super().sharding_types(compute_device_type) if sharding == "planned" else [sharding]
 
-    constraints = {name: ParameterConstraints(sharding_types=[sharding], compute_kernels=["fused"]) for name in names}
+    types = None if sharding == "planned" else [sharding]
+    constraints = {name: ParameterConstraints(sharding_types=types, compute_kernels=["fused"]) for name in names}
     topology = Topology(world_size=world, compute_device="cpu", local_world_size=world)
     planner = EmbeddingShardingPlanner(topology=topology, constraints=constraints, batch_size=workload.batch // world)
     plan = planner.collective_plan(collection, [Sharder()], group)
+    chosen = sorted({one.sharding_type for own in plan.plan.values() for one in own.values()})
     model = DistributedModelParallel(
         collection,
         device=torch.device("cpu"),
@@ -108,7 +112,7 @@ def main(arguments: list[str]) -> None:
         step(i)
         times.append(time.perf_counter() - start)
     if rank == 0:
-        print(json.dumps({"step": float(np.median(times)) * 1e3}), flush=True)
+        print(json.dumps({"step": float(np.median(times)) * 1e3, "chosen": chosen}), flush=True)
     dist.destroy_process_group()
 
 
