@@ -147,25 +147,36 @@ def rounded(exchange):
     }
 
 
-def moved(rule):
-    """Checkpoints from each placement to each other: whether the values and slots are those that were saved."""
-    specs, batch = features(BY_NAME[rule]), EACH * len(jax.devices())
-    pieces, grid = sp.Placement("columns", columns=3), sp.Placement("grid", columns=3)
+def moved(*rules):
+    """A step, and checkpoints from each placement to each other; a table for each rule; no rules: all of them.
+
+    By placement: how far its step is from the one of a single device, and whether it has the same bits. By pair of
+    placements: whether values and slots are those that were saved.
+    """
+    rules, batch = rules or tuple(BY_NAME), EACH * len(jax.devices())
+    specs = [
+        sp.FeatureSpec(
+            name=rule,
+            table_spec=sp.TableSpec(name=rule, vocabulary_size=23, embedding_dim=6, optimizer=BY_NAME[rule]),
+        )
+        for rule in rules
+    ]
     kinds = {
         "rows": "rows",
         "replicated": "replicated",
         "device": "device",
-        "columns": dict.fromkeys(("movies", "users", "pair", "half", "wide"), pieces),
-        "grid": dict.fromkeys(("movies", "users", "half", "wide"), grid),
+        "columns": dict.fromkeys(rules, sp.Placement("columns", columns=3)),
+        "grid": dict.fromkeys(rules, sp.Placement("grid", columns=3)),
     }
-    packed = inputs(np.random.default_rng(0), batch)
+    rng = np.random.default_rng(0)
+    packed = {rule: rng.integers(0, 23, (batch, 2)) for rule in rules}
     embs = {kind: sp.Embedder(specs, mesh=mesh(), exchange="pooled", placement=own) for kind, own in kinds.items()}
-    states = {}
-    for kind, emb in embs.items():
+    states, alone = {}, sp.Embedder(specs)
+    for kind, emb in {"": alone, **embs}.items():
         given, state = emb.pack(packed), jax.block_until_ready(emb.init(jax.random.key(0)))
         step = jax.jit(lambda state, given, emb=emb: emb.update(state, given, emb.lookup(state, given)))
         states[kind] = jax.block_until_ready(step(state, given))
-    found = {}
+    found = {kind: compare(alone, emb, states[""], states[kind]) for kind, emb in embs.items()}
     with tempfile.TemporaryDirectory() as folder:
         for kind, emb in embs.items():
             with StateCheckpoints(f"{folder}/{kind}", emb) as checkpoints:
