@@ -93,7 +93,8 @@ class TimedExports(Part):
     def _write_all(self, loop: Loop) -> None:
         state, tables = loop.state, self._section.tables
         assert self._local is not None
-        made = export(loop.program, state, self._local, overwrite=True, tables=tables, all_rows=True)
+        program = loop.program.calibrated(loop.progress.calibration)
+        made = export(program, state, self._local, overwrite=True, tables=tables, all_rows=True)
         if isinstance(self._folder, Remote):
             for file in (self._folder / FOLDER).rglob():
                 file.unlink(missing_ok=True)

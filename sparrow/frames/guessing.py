@@ -23,7 +23,7 @@ from sparrow.data import Feature, HeldOut, SequenceFeature, Source, Tables, open
 from sparrow.data.features import registry as feature_kinds
 from sparrow.files import replace_file
 from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column, without_repeats
-from sparrow.frames.labels import BEST_BY, METRICS, MODES, Target, read_target
+from sparrow.frames.labels import BEST_BY, METRICS, MODES, Target, is_calibrated, read_target
 from sparrow.frames.models import (
     HISTORIES,
     NEXT_ITEM,
@@ -272,7 +272,7 @@ def guess(
     made: dict[str, Any] = {
         "data": {"train": held.train, "features": kept, "shuffle_rows": min(max(rows, 1), 100_000)},
         "model": section,
-        "tasks": _tasks(tasks, names[0] if matching else None, weight),
+        "tasks": _tasks(tasks, names[0] if matching else None, weight, calibrate=evaluate is not None),
         "train": {
             **settings.train(size, has_wide_tables(section, kept)),
             "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.002},
@@ -500,7 +500,7 @@ def _changed(name: str, held: _Given, change: Any, dim: int) -> Reading:
     return read._replace(feature=feature_kinds.read(fields_now), words=f"{read.words}; {', '.join(change)} as given")
 
 
-def _tasks(targets: Sequence[Target], matching: str | None, weight: str | None) -> dict[str, Any]:
+def _tasks(targets: Sequence[Target], matching: str | None, weight: str | None, *, calibrate: bool) -> dict[str, Any]:
     """Return the section ``tasks``; ``matching``: the name of the task of two towers, None: the targets are tasks."""
     weights = {} if weight is None else {"sample_weight": weight}
     if matching is not None:
@@ -512,6 +512,7 @@ def _tasks(targets: Sequence[Target], matching: str | None, weight: str | None) 
             "label": target.column,
             "losses": [losses.make(target.loss, **target.fields)],
             "metrics": METRICS[target.kind],
+            **({"calibrate": True} if calibrate and is_calibrated(target) else {}),
             **weights,
         }
         for target in targets
@@ -521,6 +522,8 @@ def _tasks(targets: Sequence[Target], matching: str | None, weight: str | None) 
 def _evaluation(targets: Sequence[Target], matching: bool, every: int, *, knows_item: bool) -> dict[str, Any]:
     """Return the section ``evaluate``."""
     name = "loss" if matching or len(targets) > 1 else BEST_BY[targets[0].kind]
+    if name == "log_loss" and is_calibrated(targets[0]):
+        name = "calibrated_log_loss"
     made: dict[str, Any] = {"every_epochs": every}
     if matching and knows_item:
         made["catalog"] = {"top_k": [TOP]}

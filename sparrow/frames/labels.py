@@ -78,6 +78,11 @@ def read_target(name: str, values: Any, loss: str | None = None, *, may_be_const
     return Target(name, loss, kind, classes, words, _constant(loss, array))
 
 
+def is_calibrated(target: Target) -> bool:
+    """Return whether predictions of the target are probabilities, to be scaled by rows that are held out."""
+    return losses[target.loss].is_probability
+
+
 def _constant(loss: str, array: npt.NDArray[np.float64]) -> dict[str, float]:
     """Return the fields of a loss that make the best constant the first prediction.
 

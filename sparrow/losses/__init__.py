@@ -35,6 +35,7 @@ which calls it; `register_loss` adds one's own.
 
 from sparrow.losses.base import BinaryLoss, LabelKind, Loss, register_loss, registry
 from sparrow.losses.binary import BinaryCrossEntropy, BinaryFocal, binary_cross_entropy, binary_focal
+from sparrow.losses.calibration import Platt
 from sparrow.losses.matching import InBatchSoftmax, SampledSoftmax, in_batch_softmax, sampled_softmax
 from sparrow.losses.multitask import TaskWeights, combine
 from sparrow.losses.pairwise import BPR, GBCE, bpr, gbce

@@ -81,11 +81,13 @@ def train(
     done: dict[str, Any] = {"folder": written, "steps": made.steps, "examples_per_second": made.examples_per_second}
     best = made.best
     if written is None or best is None or best.step == made.steps:
-        return Run(made.program, made.state, step=made.steps, results=made.results, **done)
-    results = saved_progress(written, best.step).results
+        return Run(made.program.calibrated(made.calibration), made.state, step=made.steps, results=made.results, **done)
+    progress = saved_progress(written, best.step)
     note = f"step {best.step} is used, the best; the last is {made.steps}"
     config, step = made.program.config, best.step
-    return Run(made.program, lambda: loaded(written, config, step).state, step=step, results=results, note=note, **done)
+    done |= {"results": progress.results, "note": note}
+    program = made.program.calibrated(progress.calibration)
+    return Run(program, lambda: loaded(written, config, step).state, step=step, **done)
 
 
 def as_config(given: Config | Mapping[str, Any] | str | AnyPath) -> Config:

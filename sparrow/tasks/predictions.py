@@ -41,7 +41,8 @@ def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
     [0.5, 0.5]
     """
     loss = task.losses[0]
-    return loss.prediction(read_output(name, loss, outputs, {}))
+    made = loss.prediction(read_output(name, loss, outputs, {}))
+    return made if task.calibration is None else task.calibration(made)
 
 
 def predictions(tasks: Mapping[str, Task], outputs: Arrays) -> dict[str, jax.Array]:

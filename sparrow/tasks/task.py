@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from sparrow.losses import Loss, TaskWeights
+from sparrow.losses import Loss, Platt, TaskWeights
 from sparrow.metrics import Metric
 
 Arrays = Mapping[str, Any]
@@ -54,3 +54,11 @@ class Task(Protocol):
     @property
     def task_space_label(self) -> str | None:
         """The column that is above 0 in the task's space, if any."""
+
+    @property
+    def calibrate(self) -> bool:
+        """Whether evaluations fit a `Platt` to the predictions."""
+
+    @property
+    def calibration(self) -> Platt | None:
+        """The scaling of the predictions, if any."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from sparrow.config.loading.records import LossRecord, MetricRecord
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.train import Name, NotNegative
-from sparrow.losses import TaskWeights
+from sparrow.losses import Platt, TaskWeights
 from sparrow.metrics import RankingMetric
 from sparrow.registry import PLACEHOLDER
 
@@ -85,6 +85,9 @@ class Task(Section):
 
     pareto_min_loss_weight: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The least weight of the task with train.pareto_loss_weights."""
+    calibrate: bool = False
+    """Whether probabilities are scaled (Platt) so that they are right on the data to evaluate on."""
+    _calibration: Platt | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _check(self) -> Task:
@@ -95,7 +98,20 @@ class Task(Section):
             )
         if self.weights.has_space and self.task_space_label is None:
             raise ValueError("task-space weights need task_space_label, the column that marks the task's space")
+        if self.calibrate and not self.losses[0].is_probability:
+            raise ValueError("calibrate needs a first loss of probabilities, such as binary_cross_entropy")
         return self
+
+    @property
+    def calibration(self) -> Platt | None:
+        """The scaling of the predictions, which a trained run holds."""
+        return self._calibration
+
+    def calibrated(self, platt: Platt) -> Task:
+        """Return the task with its predictions scaled."""
+        made = self.model_copy()
+        made._calibration = platt
+        return made
 
     @property
     def weights(self) -> TaskWeights:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from sparrow.background import behind
 from sparrow.config import Config, evaluate_pipeline
 from sparrow.feed import IS_EXAMPLE, Feed, Prepared
+from sparrow.losses import Platt
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.evaluating.catalog import catalog
 from sparrow.runs.loop.sharing import divide
@@ -27,6 +29,8 @@ from sparrow.runs.step.program import Program, TrainState
 from sparrow.tasks import TOWERS, QualityCounts, Scores, States, judged_rows, total_loss
 
 LOSS = "loss"
+CALIBRATED: Final = "calibrated_log_loss"
+"""The log loss of probabilities that are scaled by the same rows."""
 AHEAD: Final = 4
 """Batches that the device is given before the host takes the results of the first."""
 
@@ -41,6 +45,7 @@ class Evaluator:
     Attributes:
       prepare: the work of the pipeline's thread on each batch.
       curves: the data of the quality charts of the last evaluation, by task.
+      calibration: the scaling of predictions by the last evaluation, of each task with ``calibrate``.
       examples: the examples of the last evaluation.
       reasons: the reason of each metric that is NaN in the last evaluation, by name.
     """
@@ -51,6 +56,10 @@ class Evaluator:
         self.curves: dict[str, Any] = {}
         self.reasons: dict[str, str] = {}
         self.examples = 0
+        self.calibration: dict[str, Platt] = {}
+        # A trained run is calibrated already.
+        tasks = program.config.tasks
+        self._to_calibrate = [name for name, task in tasks.items() if task.calibrate and task.calibration is None]
         self._quality = QualityCounts(program.config.tasks)
         self.prepare = program.preparer()
         self.pipeline = self.opened(program.config)
@@ -77,7 +86,8 @@ class Evaluator:
     @property
     def names(self) -> list[str]:
         """The names of the results."""
-        return [LOSS, *self.scores.metrics, *(self.catalog.names if self.catalog is not None else ())]
+        of_catalog = self.catalog.names if self.catalog is not None else ()
+        return [LOSS, *self.scores.metrics, *map(self._calibrated_name, self._to_calibrate), *of_catalog]
 
     def __call__(
         self,
@@ -129,9 +139,23 @@ class Evaluator:
         states = {**device, **host}
         results |= self.scores.compute(states)
         self.reasons = self.scores.reasons(states, results)
+        results |= self._calibrate()
         if self.catalog is not None and rows is not None:
             results |= self.catalog.results(rows, optimizer, state.rest, log)
         return results
+
+    def _calibrate(self) -> dict[str, float]:
+        """Fit the scalings of predictions to the counted rows, and return the log losses with them."""
+        self.calibration, results = {}, {}
+        for name in self._to_calibrate:
+            loss = math.nan
+            if name in self.curves:  # labels are 0 and 1, and there are some
+                self.calibration[name], loss = Platt.of(self.curves[name])
+            results[self._calibrated_name(name)] = loss
+        return results
+
+    def _calibrated_name(self, task: str) -> str:
+        return f"{task}/{CALIBRATED}" if len(self.program.config.tasks) > 1 else CALIBRATED
 
     def _mean(self, total: jax.Array, examples: int) -> float:
         """Return the mean loss of examples, or of all their candidates."""

@@ -76,6 +76,7 @@ class Trained:
       steps: the number of steps, before and after the run was resumed.
       examples_per_second: the speed over all steps but the first, which compiles; evaluations do not count.
       best: the best evaluation, where the config has a criterion for it.
+      calibration: that of the last evaluation, as `Progress` has it.
     """
 
     program: Program
@@ -84,6 +85,7 @@ class Trained:
     steps: int
     examples_per_second: float
     best: Best | None = None
+    calibration: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -242,4 +244,5 @@ class Loop:
         for part in self.parts:
             part.end(self)
         results, best = dict(self.progress.results), self.progress.best
-        return Trained(self.program, self.state, results, self.steps, self.clock.speed, best)
+        given = self.program, self.state, results, self.steps, self.clock.speed, best
+        return Trained(*given, self.progress.calibration)

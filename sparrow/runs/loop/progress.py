@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
 class Best(NamedTuple):
-    """The best evaluation so far: after which step, and its value."""
+    """The best evaluation so far: after which step, its value, and its loss, which decides between equal values."""
 
     step: int
     value: float
+    loss: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Progress:
       best: the best evaluation by ``train.checkpoint.best_by``.
       watched: the state of early stopping: the best value, and the number of evaluations without a gain since.
       log: the lengths of the files of the log.
+      calibration: the slope and intercept of the predictions of each task with ``calibrate``, by that evaluation.
       event_time: the time of the newest example so far, in seconds since 1970; None: not known.
     """
 
@@ -44,6 +46,7 @@ class Progress:
     log: Mapping[str, int] = dataclasses.field(default_factory=dict)
     began: int = 0
     event_time: float | None = None
+    calibration: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
 
     def on_new_data(self, position: Mapping[str, Any]) -> Progress:
         """Return the progress at the beginning of other data: steps go on, epochs and early stopping start again."""

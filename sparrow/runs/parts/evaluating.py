@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 
-from sparrow.runs.evaluating.evaluation import EvaluationInterrupted, Evaluator
+from sparrow.runs.evaluating.evaluation import LOSS, EvaluationInterrupted, Evaluator
 from sparrow.runs.loop.calls import is_due
 from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.progress import Best
@@ -75,11 +76,15 @@ class Evaluating(Part):
             except EvaluationInterrupted:
                 loop.note(evaluation_due=True)
                 return
-        loop.note(results=results, evaluated_at=loop.steps, evaluation_due=False)
+        calibration = {name: tuple(platt) for name, platt in evaluator.calibration.items()}
+        loop.note(results=results, evaluated_at=loop.steps, evaluation_due=False, calibration=calibration)
         loop.log.report("eval", loop.steps, results, reasons=evaluator.reasons)
         loop.log.undefined(evaluator.undefined())
         by, best = self._best_by, loop.progress.best
         is_best = by is not None and (best is None or is_better(results[by.metric], best.value, by.mode))
+        if by is not None and best is not None and results[by.metric] == best.value and best.loss is not None:
+            is_best = is_better(results[LOSS], best.loss, "min")
         self._recorder.evaluated(loop, evaluator.curves, evaluator.examples, is_best=is_best)
         if by is not None and is_best:
-            loop.note(best=Best(loop.steps, results[by.metric]))
+            loss = results[LOSS]
+            loop.note(best=Best(loop.steps, results[by.metric], loss if math.isfinite(loss) else None))

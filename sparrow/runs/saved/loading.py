@@ -153,7 +153,9 @@ def _loaded(folder: str | AnyPath, config: Config | None, step: Step, log: LogLi
         program = Program.of(Vocabularies.saved(saved).owned(given, run_of(saved), log or warn))
         try:
             program = dataclasses.replace(with_item_counts(program, saved), id_kinds=_id_kinds(saved))
-            return Loaded(program, restored(program, saved, log or warn), progress_of(saved))
+            progress = progress_of(saved)
+            state = restored(program, saved, log or warn)
+            return Loaded(program.calibrated(progress.calibration), state, progress)
         except Vanished:
             continue
         except Damaged as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -15,7 +15,7 @@ from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, nee
 from sparrow.data import ItemCounts
 from sparrow.embedding import Embedder
 from sparrow.feed import Feed, Preparer
-from sparrow.losses import pareto_weights
+from sparrow.losses import Platt, pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
@@ -137,6 +137,14 @@ class Program:
             return everywhere
 
         return Compiled("prediction", predicted, batch=2)
+
+    def calibrated(self, by_task: Mapping[str, Sequence[float]]) -> Program:
+        """Return the program with the predictions of these tasks scaled by slope and intercept."""
+        if not by_task:
+            return self
+        scaled = {name: self.config.tasks[name].calibrated(Platt(*values)) for name, values in by_task.items()}
+        config = self.config.model_copy(update={"tasks": {**self.config.tasks, **scaled}})
+        return dataclasses.replace(self, config=config)
 
     def init(self) -> TrainState:
         """Return the state before the first step, which depends on the seed alone."""
