@@ -27,9 +27,21 @@ def test_config_loads(path):
     ("arguments", "result"),
     [
         (["criteo.py", "{folder}", "--rows", "8000", "train.batch_size=1024"], "the best possible is"),
-        (["sessions.py", "dssm.yaml", "{folder}", "--rows", "4000", "train.epochs=1"], "recall_at_10"),
-        (["sessions.py", "sasrec.yaml", "{folder}", "--rows", "8000", "train.epochs=1"], "catalog_recall_at_20"),
-        (["sessions.py", "mmoe.yaml", "{folder}", "--rows", "4000", "train.epochs=1"], "buy/auc"),
+        pytest.param(
+            ["sessions.py", "dssm.yaml", "{folder}", "--rows", "4000", "train.epochs=1"],
+            "recall_at_10",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["sessions.py", "sasrec.yaml", "{folder}", "--rows", "8000", "train.epochs=1"],
+            "catalog_recall_at_20",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["sessions.py", "mmoe.yaml", "{folder}", "--rows", "4000", "train.epochs=1"],
+            "buy/auc",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["deepfm", "dssm", "sasrec", "mmoe"],
 )

@@ -86,7 +86,7 @@ def exported(folder, name, **options):
     return serving.load(folder / name)
 
 
-@pytest.mark.parametrize("name", ["dlrm_hstu", "hstu_ranker"])
+@pytest.mark.parametrize("name", [pytest.param("dlrm_hstu", marks=pytest.mark.slow), "hstu_ranker"])
 def test_scores_are_those_of_the_complete_histories(folder, name):
     model, users = exported(folder, name), rows(5, seed=1)
     assert model.towers == ()
@@ -107,7 +107,7 @@ def test_scores_are_those_of_the_complete_histories(folder, name):
     np.testing.assert_allclose(by_user, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["dlrm_hstu", "hstu_ranker", "sasrec"])
+@pytest.mark.parametrize("name", [pytest.param("dlrm_hstu", marks=pytest.mark.slow), "hstu_ranker", "sasrec"])
 def test_appended_events(folder, name):
     model, users = exported(folder, name), rows(6, seed=3)
     histories = model.histories

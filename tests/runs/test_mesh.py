@@ -45,6 +45,7 @@ def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(found):
     assert numbers["sizes"]
 
 
+@pytest.mark.slow
 def test_tables_in_chosen_and_in_given_places(tmp_path):
     found = on_devices(4, "placed", tmp_path)["placed"]
     assert found.pop("unknown").startswith("train.mesh: placement names an unknown table 'id_9'")

@@ -129,7 +129,8 @@ def test_rows_of_the_next_batch_are_fetched_before_the_update_and_patched_after_
         assert all(found.values()), (check, found)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 8])
 def test_vectors_that_travel_in_16_bits_are_rounded_once(count):
     """An error of at most 2^-8 of the sum of sizes, in activations and in the step of SGD; float32 sums it, too."""
     for check, found in on_devices(count, "rounded:pooled", "rounded:rows").items():
