@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import multiprocessing
 import os
@@ -21,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -67,10 +68,11 @@ def shown(name: str, times: Sequence[float] | np.ndarray, per_second: float | No
 
 
 class Server:
-    """``sparrow serve`` in a process of its own."""
+    """``sparrow serve``, or another command, in a process of its own."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "sparrow.cli", "serve", str(folder), "--port", "0", *options]
+    def __init__(self, folder: Path, *options: str, command: Sequence[str] = ()) -> None:
+        serve = [sys.executable, "-m", "sparrow.cli", "serve", str(folder), "--port", "0"]
+        command = [*(command or serve), *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.lines: list[str] = []
@@ -81,6 +83,11 @@ class Server:
                 print(line.strip())
                 return
         raise SystemExit("".join(self.lines))
+
+    def processor(self) -> float:
+        """Return the processor seconds of the process up to now."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
         self.process.terminate()
@@ -93,22 +100,6 @@ def json_rows(table: Any) -> list[str]:
     return [json.dumps(row) for row in table.to_pylist()]
 
 
-def one_by_one(url: str, bodies: list[bytes], seconds: float, sent: Any) -> None:
-    """Send one row at a time over one connection, from a process of its own."""
-    import http.client
-
-    connection = http.client.HTTPConnection(url.removeprefix("http://"))
-
-    def ask(i: int) -> None:
-        connection.request("POST", "/predict", bodies[i % len(bodies)], {"Content-Type": JSON})
-        answer = connection.getresponse()
-        assert answer.status == 200, answer.read()
-        answer.read()
-
-    times_of(ask, 1.0)
-    sent.put(times_of(ask, seconds).tolist())
-
-
 async def _clients(url: str, count: int, work: Callable[[Any, int], Any]) -> None:
     import aiohttp
 
@@ -117,74 +108,160 @@ async def _clients(url: str, count: int, work: Callable[[Any, int], Any]) -> Non
         await asyncio.gather(*(work(session, i) for i in range(count)))
 
 
+class Client(asyncio.Protocol):
+    """One connection that sends requests made before, each a complete string of bytes, and waits for each answer."""
+
+    def __init__(self, answered: Callable[[Client], None]) -> None:
+        self._answered, self._held = answered, b""
+        self.began = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def ask(self, request: bytes) -> None:
+        self.began = time.perf_counter()
+        self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self._held += data
+        head = self._held.find(b"\r\n\r\n")
+        if head < 0 or len(self._held) < head + 4 + int(re.search(rb"Content-Length: (\d+)", self._held)[1]):  # type: ignore[index]
+            return
+        assert self._held.startswith(b"HTTP/1.1 200"), self._held
+        self._held = b""
+        self._answered(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        pass
+
+
+class Sent(NamedTuple):
+    """Milliseconds of each request, and the processor seconds of the client for all of them."""
+
+    times: list[float]
+    processor: float
+
+
+def requests_of(url: str, bodies: list[bytes]) -> list[bytes]:
+    head = f"POST /predict HTTP/1.1\r\nHost: {url.removeprefix('http://')}\r\nContent-Type: {JSON}\r\n"
+    return [f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in bodies]
+
+
+async def _connect(url: str, answered: Callable[[Client], None]) -> Client:
+    host, port = url.removeprefix("http://").split(":")
+    _, client = await asyncio.get_running_loop().create_connection(lambda: Client(answered), host, int(port))
+    return client
+
+
 def together(url: str, bodies: list[bytes], clients: int, seconds: float, sent: Any) -> None:
-    """Send one row at a time from each of some clients at once."""
-    times: list[float] = []
+    """Send one row at a time from each of some clients at once: the next request after the answer to the last."""
+    requests = itertools.cycle(requests_of(url, bodies))
 
-    async def work(session: Any, client: int) -> None:
-        end = time.perf_counter() + seconds
-        at = client
-        while (begin := time.perf_counter()) < end:
-            async with session.post(
-                "/predict", data=bodies[at % len(bodies)], headers={"Content-Type": JSON}
-            ) as answer:
-                assert answer.status == 200
-                await answer.read()
-            times.append(1000 * (time.perf_counter() - begin))
-            at += clients
+    async def work() -> Sent:
+        loop, times, left = asyncio.get_running_loop(), [], {clients}
+        done, end = loop.create_future(), time.perf_counter() + seconds
 
-    asyncio.run(_clients(url, clients, work))
-    sent.put(times)
+        def answered(client: Client) -> None:
+            now = time.perf_counter()
+            times.append(1000 * (now - client.began))
+            if now < end:
+                client.ask(next(requests))
+                return
+            left.add(left.pop() - 1)
+            if left == {0}:
+                done.set_result(None)
+
+        connected = [await _connect(url, answered) for _ in range(clients)]
+        began, end = time.process_time(), time.perf_counter() + seconds
+        for client in connected:
+            client.ask(next(requests))
+        await done
+        return Sent(times, time.process_time() - began)
+
+    sent.put(asyncio.run(work()))
 
 
 def paced(url: str, bodies: list[bytes], rate: float, seconds: float, sent: Any) -> None:
     """Send one row at a time, at random moments, ``rate`` in a second: requests do not wait for each other."""
-    times: list[float] = []
-    rng = np.random.default_rng(0)
-    moments = np.cumsum(rng.exponential(1 / rate, int(rate * seconds)))
+    requests = itertools.cycle(requests_of(url, bodies))
+    moments = np.cumsum(np.random.default_rng(0).exponential(1 / rate, int(rate * seconds))).tolist()
 
-    async def work(session: Any, _: int) -> None:
-        began = time.perf_counter()
+    async def work() -> Sent:
+        loop, times, idle = asyncio.get_running_loop(), [], []
+        done = loop.create_future()
 
-        async def ask(at: int, moment: float) -> None:
-            await asyncio.sleep(max(0.0, began + moment - time.perf_counter()))
-            begin = time.perf_counter()
-            async with session.post(
-                "/predict", data=bodies[at % len(bodies)], headers={"Content-Type": JSON}
-            ) as answer:
-                assert answer.status == 200
-                await answer.read()
-            times.append(1000 * (time.perf_counter() - begin))
+        def answered(client: Client) -> None:
+            times.append(1000 * (time.perf_counter() - client.began))
+            idle.append(client)
+            if len(times) == len(moments):
+                done.set_result(None)
 
-        await asyncio.gather(*(ask(at, moment) for at, moment in enumerate(moments)))
+        idle += [await _connect(url, answered) for _ in range(256)]
+        began, start, at = time.process_time(), time.perf_counter(), 0
+        while at < len(moments):
+            while at < len(moments) and start + moments[at] <= time.perf_counter():
+                idle.pop().ask(next(requests))
+                at += 1
+            await asyncio.sleep(0 if at == len(moments) else max(0.0, start + moments[at] - time.perf_counter()))
+        await done
+        return Sent(times, time.process_time() - began)
 
-    asyncio.run(_clients(url, 1, work))
-    sent.put(times)
+    sent.put(asyncio.run(work()))
+
+
+class Load(NamedTuple):
+    """A server in one round: requests a second of one client and of many, and latencies of random moments at 70 %."""
+
+    alone: float
+    many: float
+    p50: float
+    p99: float
+
+    def __str__(self) -> str:
+        ratio = f"{self.many / self.alone:5.2f} x one client ({self.alone:.0f}/s)"
+        return f"{self.many:6.0f}/s, {ratio}; at 70 %: p50 {self.p50:.2f} ms, p99 / p50 {self.p99 / self.p50:5.2f}"
+
+
+def load_of(server: Server, bodies: list[bytes], clients: int, seconds: float) -> Load:
+    """Measure a server: one client, many, and random moments at 70 % of what many get."""
+    alone = len(in_process(together, server.url, bodies, 1, seconds).times) / seconds
+    before = server.processor()
+    together_: Sent = in_process(together, server.url, bodies, clients, seconds)
+    count = len(together_.times)
+    own, theirs = (1e6 * used / count for used in (server.processor() - before, together_.processor))
+    print(f"  processor time of a request, {clients} clients: server {own:.0f} us, clients {theirs:.0f} us")
+    p50, p99 = np.quantile(in_process(paced, server.url, bodies, 0.7 * count / seconds, seconds).times, [0.5, 0.99])
+    return Load(alone, count / seconds, float(p50), float(p99))
 
 
 def under_load(folder: Path, bodies: list[bytes], clients: int, seconds: float, rounds: int) -> None:
-    """Show tables of float32 and int8 in turns: one client, many, and random moments at 70 % of what many get."""
+    """Show tables of float32 and int8 in turns."""
     servers = {}
     for name, tables in {"float32": None, "int8": "int8"}.items():
         make_export(folder / name, tables=tables, dim=32)
         servers[name] = Server(folder / name)
         size = (folder / name / "tables.safetensors").stat().st_size
         print(f"{name}: tables of {size:,} bytes")
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in servers}
+    in_turns(servers, bodies, clients, seconds, rounds)
+
+
+def in_turns(servers: dict[str, Any], bodies: list[bytes], clients: int, seconds: float, rounds: int) -> None:
+    """Measure servers by turns, print each round and the medians, beside the first server, and stop them."""
+    found: dict[str, list[Load]] = {name: [] for name in servers}
     try:
-        for _ in range(rounds):
-            for name, server in servers.items():
-                alone = in_process(one_by_one, server.url, bodies, seconds)
-                many = len(in_process(together, server.url, bodies, clients, seconds)) / seconds
-                p50, p99 = np.quantile(in_process(paced, server.url, bodies, 0.7 * many, seconds), [0.5, 0.99])
-                found[name].append((many / (len(alone) * 1000 / np.sum(alone)), p99 / p50, many))
-                times = f"{found[name][-1][0]:5.2f} x one client; at 70 %: p99 / p50 {p99 / p50:5.2f}"
-                print(f"{name:8} {clients} clients {many:7.0f}/s, {times}", flush=True)
+        for number in range(rounds):
+            for name in list(servers)[:: 1 if number % 2 else -1]:
+                found[name].append(load_of(servers[name], bodies, clients, seconds))
+                print(f"{name:12} {clients} clients {found[name][-1]}", flush=True)
     finally:
         for server in servers.values():
             server.stop()
-    ratios = [int8[2] / float32[2] for float32, int8 in zip(found["float32"], found["int8"], strict=True)]
-    print(f"int8 / float32, requests/s: median {np.median(ratios):.2f} of {len(ratios)} rounds in turns")
+    first = next(iter(found.values()))
+    for name, loads in found.items():
+        print(f"{name:12} median of {rounds} rounds: {Load(*(float(np.median(x)) for x in zip(*loads, strict=True)))}")
+        shares = [(own.many / other.many, own.alone / other.alone) for own, other in zip(loads, first, strict=True)]
+        many, alone = np.median(shares, axis=0)
+        print(f"{name:12} requests/s / {next(iter(found))}: {many:.2f} with {clients} clients, {alone:.2f} with one")
 
 
 def compare(url: str, table: Any, expected: np.ndarray, total: int, clients: int, sent: Any) -> None:
@@ -277,10 +354,10 @@ def main() -> None:
         bodies = [f'{{"rows": [{text}]}}'.encode() for text in json_rows(table.slice(0, 500))]
         server = Server(folder / "export")
         try:
-            over_http = in_process(one_by_one, server.url, bodies, options.seconds)
+            over_http = in_process(together, server.url, bodies, 1, options.seconds).times
             shown("one row, HTTP, one client", over_http)
             print(f"one row: p50 over HTTP / p50 in process = {np.median(over_http) / np.median(local):.2f}")
-            many = in_process(together, server.url, bodies, options.clients, options.seconds)
+            many = in_process(together, server.url, bodies, options.clients, options.seconds).times
             shown(f"one row, HTTP, {options.clients} clients", many, len(many) / options.seconds)
 
             def reload() -> None:
