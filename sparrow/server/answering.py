@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
@@ -53,24 +54,45 @@ class Answerer:
                 self._count_batch(part.model.description.model, 1, part.rows, time.monotonic() - began)
                 continue
             joinable = part.model.description.independent_rows and part.rows < self._batch_rows
-            key = (id(part.model), part.request.function, kinds(part.batch)) if joinable else place
+            alike = kinds(part.batch) if part.columns is None else None
+            key = (id(part.model), part.request.function, alike) if joinable else place
             groups.setdefault(key, []).append(place)
         for group in groups.values():
             for places in _chunks(group, parts, self._batch_rows):
-                for place, answer in zip(places, self._compute([parts[place] for place in places]), strict=True):
+                own = [parts[place] for place in places]
+                made = self._compute(own) if own[0].columns is None else self._read(own)
+                for place, answer in zip(places, made, strict=True):
                     answers[place] = answer
         return answers
 
-    def _compute(self, parts: Sequence[ReadRequest]) -> list[Answer | Exception]:
-        """Return the answers of requests that are computed together."""
+    def _read(self, parts: Sequence[ReadRequest]) -> list[Answer | Exception]:
+        """Return the answers of requests whose columns are still to be converted: at once, or else one by one."""
+        function, batch = parts[0].model.function(parts[0].request.function), None
+        if len(parts) > 1:
+            with contextlib.suppress(Exception):  # of one request, which gets its error below
+                batch = function.read_together([part.columns or {} for part in parts])
+        if batch is not None:
+            return self._compute(parts, batch)
+        read: list[ReadRequest | Exception] = []
+        for part in parts:
+            try:
+                read.append(part._replace(batch=function.read(part.columns), columns=None))
+            except Exception as error:
+                read.append(refusal(error))
+        answers = iter(self([part for part in read if isinstance(part, ReadRequest)]))
+        return [part if isinstance(part, Exception) else next(answers) for part in read]
+
+    def _compute(self, parts: Sequence[ReadRequest], batch: Batch | None = None) -> list[Answer | Exception]:
+        """Return the answers of requests that are computed together; ``batch``: the rows of all of them."""
         model, function = parts[0].model, parts[0].request.function
         began = time.monotonic()
         try:
-            made = model.function(function).run(joined([part.batch for part in parts]), model.batch_size)
+            batch = joined([part.batch for part in parts]) if batch is None else batch
+            made = model.function(function).run(batch, model.batch_size)
         except Exception as error:
             if len(parts) == 1:
                 return [refusal(error)]
-            return [answer for part in parts for answer in self._compute([part])]  # one of them is at fault
+            return [answer for part in parts for answer in self([part])]  # one of them is at fault
         answers: list[Answer | Exception] = []
         states, start = None, 0
         if function == HISTORY:

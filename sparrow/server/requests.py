@@ -20,6 +20,8 @@ FUNCTION: Final = "user"
 """The function of an export that gives the vectors of users."""
 OPTIONS: Final = ("k", "exclude", "allow", "where", "keys")
 DEFAULT: Final = 10
+SHORT: Final = 8 << 10
+"""Bodies of JSON up to this length are parsed at once: handing one to a thread and back takes longer than that."""
 CONDITIONS: Final = 20
 """The most conditions on attributes."""
 
@@ -109,6 +111,7 @@ class ReadRequest(NamedTuple):
         be computed.
       scored: candidates of users with a key; None: the rows have no keys.
       keys: for each row of new events, the key of its user.
+      columns: the columns of a short request, which are converted with those of others; ``batch`` is empty then.
     """
 
     request: Request
@@ -121,6 +124,7 @@ class ReadRequest(NamedTuple):
     queries: Any = None
     scored: Scored | None = None
     keys: list[Any] | None = None
+    columns: dict[str, list[Any]] | None = None
 
 
 def read(served: Served, request: Request, limits: Limits, known: KnownUsers) -> ReadRequest:
@@ -156,10 +160,9 @@ def read(served: Served, request: Request, limits: Limits, known: KnownUsers) ->
             given |= beside
         else:
             columns = arrow_bodies.table_of(request.body, wanted, limits)
-        request = request._replace(body=b"")
         if not request.recommends:
-            batch = function.read(columns)
-            return ReadRequest(request, model, batch, len(batch))
+            return _plain(model, function, request, columns)
+        request = request._replace(body=b"")
         wish = read_wish(given, limits)
         if wish.keys is not None and searched is not None:
             raise ValueError("the index searches by the rows of users, and keeps no vectors; leave keys out")
@@ -187,6 +190,18 @@ def read(served: Served, request: Request, limits: Limits, known: KnownUsers) ->
         raise refusal(error) from None
 
 
+def _plain(model: ExportedModel, function: Function, request: Request, columns: Any) -> ReadRequest:
+    """Return a request for results; the columns of a short one are converted when it is computed, with other ones."""
+    is_short = request.form == "json" and len(request.body) <= SHORT
+    request = request._replace(body=b"")
+    if is_short and all(name in columns for name in function.columns):
+        rows = {len(columns[name]) for name in function.columns}
+        if len(rows) == 1 and 0 not in rows:
+            return ReadRequest(request, model, Batch(), rows.pop(), columns=columns)
+    batch = function.read(columns)
+    return ReadRequest(request, model, batch, len(batch))
+
+
 def version_of(model: ExportedModel) -> Any:
     """Return a key of the model and its version: users of others are not known."""
     return id(model), model.version
@@ -200,10 +215,10 @@ def _by_key(
     if request.function == PREDICT and model.has_states:
         wanted = list(dict.fromkeys([*wanted, *model.histories.history.columns]))
     columns, beside = json_bodies.columns_of(request.body, wanted, limits, ("keys",))
-    keys, request = beside.get("keys"), request._replace(body=b"")
+    keys = beside.get("keys")
     if keys is None and request.function == PREDICT:
-        batch = function.read(columns)
-        return ReadRequest(request, model, batch, len(batch))
+        return _plain(model, function, request, columns)
+    request = request._replace(body=b"")
     read_wish({"keys": keys or []}, limits)
     assert keys is not None
     if request.function == APPEND:

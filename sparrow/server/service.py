@@ -23,7 +23,7 @@ from sparrow.server.known_users import KnownUsers
 from sparrow.server.limits import Limits, Refused
 from sparrow.server.metrics import Metrics
 from sparrow.server.reading import Readers
-from sparrow.server.requests import FUNCTION, Form, Ranked, ReadRequest, Request, Served, read
+from sparrow.server.requests import FUNCTION, SHORT, Form, Ranked, ReadRequest, Request, Served, read
 from sparrow.serving import ExportedModel, Ranker, Version
 from sparrow.serving.description import APPEND, PREDICT, STATES
 from sparrow.versions import __version__
@@ -33,8 +33,6 @@ CONTENT_TYPES: Final[dict[Form, str]] = {"json": "application/json", "arrow": "a
 PAGE: Final = "/page"
 """The path of the files of a page."""
 INDEX: Final = "index.html"
-SHORT: Final = 8 << 10
-"""Bodies of JSON up to this length are read at once: handing one to a thread and back takes longer than reading it."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

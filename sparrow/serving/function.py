@@ -149,6 +149,10 @@ class Function:
         """Return a batch from an Arrow table, a record batch, or columns by name; a `Batch` is returned unchanged."""
         return self._reading.batch(rows)
 
+    def read_together(self, parts: Sequence[Mapping[str, list[Any]]]) -> Batch | None:
+        """Return one batch from columns of several requests; None: their types differ, so each is read alone."""
+        return self._reading.together(parts)
+
     def prepare(self, batch: Batch, states: Array | None = None, offsets: Array | None = None) -> Prepared:
         """Look a batch up, on the host.
 

@@ -131,6 +131,23 @@ class Types:
         except ERRORS as error:
             raise _explained(name, values, error) from None
 
+    def agree(self, name: str, values: Sequence[Any]) -> bool:
+        """Return whether values of several requests have one type: beside "1" or 1.5, an id of 1 would be another.
+
+        >>> from sparrow.data import IdFeature, RawFeature
+        >>> types = Types([RawFeature("price"), IdFeature("item", num_buckets=9, embedding_dim=4)])
+        >>> types.agree("price", [1, 1.5, None]), types.agree("item", [1, None]), types.agree("item", [[1], []])
+        (True, True, True)
+        >>> types.agree("item", [1, "1"]), types.agree("item", [1, 1.5]), types.agree("item", [[1], ["1"]])
+        (False, False, False)
+        """
+        kinds = set(map(type, values)) - {type(None)}
+        if kinds == {list}:
+            kinds = {type(value) for row in values if row for value in row} - {type(None)}
+        if list in kinds:
+            return False
+        return len(kinds) <= 1 or (name in self._numbers and kinds <= {int, float})
+
     def complete(self, table: Any) -> Any:
         """Return the table with a type for each column of missing values or empty lists.
 
@@ -232,6 +249,13 @@ class Reading:
         batch = made.to_batch()
         self._refuse_infinite(batch, table)
         return batch
+
+    def together(self, parts: Sequence[Mapping[str, list[Any]]]) -> Batch | None:
+        """Return the rows of several requests as one batch; None: their types differ, so each is read alone."""
+        columns = {name: [value for part in parts for value in part[name]] for name in self.columns}
+        if not all(self._types.agree(name, values) for name, values in columns.items()):
+            return None
+        return self.batch(columns)
 
     def _refuse_infinite(self, batch: Batch, table: Any) -> None:
         """Refuse numbers that 32 bits cannot hold: the model would answer with no number."""

@@ -123,3 +123,12 @@ def test_ten_thousand_columns():
     batch = reading.batch(row)
     assert time.thread_time() - began < Limits().parse_seconds
     assert [int(batch.ids[f"c{n}"][0]) for n in range(20)] == [n % 9 for n in range(20)]
+
+
+def test_requests_are_converted_together_where_their_types_agree() -> None:
+    reading = Reading([RawFeature("price"), IdFeature("item", num_buckets=9, embedding_dim=4)])
+    batch = reading.together([{"price": [1], "item": [3]}, {"price": [1.5], "item": [None]}])
+    assert batch is not None
+    assert batch.numbers["price"].ravel().tolist() == [1.0, 1.5]
+    assert len(batch) == 2
+    assert reading.together([{"price": [1], "item": [1]}, {"price": [2], "item": ["1"]}]) is None
