@@ -74,6 +74,7 @@ def run(options: argparse.Namespace) -> None:
         gather_seconds=options.gather_ms / 1000,
         answer_seconds=options.timeout,
         user_seconds=options.user_seconds,
+        workers=options.workers,
     )
     server.serve(
         options.export,

@@ -24,6 +24,7 @@ class Limits:
       user_seconds: the time that the vectors and states of users with a key are kept; 0: they are not.
       known_users: the most users that are kept.
       known_bytes: the most bytes of their vectors and states.
+      workers: the processes that share the port, each of which knows its own users; several take no new events.
       batch_rows: the most rows that are computed at a time; a single request may have more.
       waiting_requests: the most requests that wait for the model; further ones get 503.
       waiting_bytes: the most bytes of bodies that are received or wait to be read; further requests get 503.
@@ -47,6 +48,7 @@ class Limits:
     user_seconds: float = 0.0
     known_users: int = 100_000
     known_bytes: int = 1 << 30
+    workers: int = 1
     batch_rows: int = 1024
     waiting_requests: int = 1024
     waiting_bytes: int = 256 << 20

@@ -165,6 +165,9 @@ class Service:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if _forms(request) != ("json", "json"):
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "events are sent and answered as JSON")
+        if self.limits.workers > 1:  # another worker may hold the user, and would go on with the older state
+            why = f"each of the {self.limits.workers} workers keeps its own users; append events with --workers 1, or "
+            raise Refused(HTTPStatus.CONFLICT, f"{why}send complete histories")
         return await self._results(request, APPEND)
 
     async def _vectors(self, request: web.Request) -> web.StreamResponse:

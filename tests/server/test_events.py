@@ -96,6 +96,12 @@ def test_bad_requests(folder, path, body, status, why):
     assert (found, why in answer["error"]) == (status, True), answer
 
 
+def test_several_workers_take_no_events(folder):
+    body = {"columns": {"seen": [[1]]}, "keys": ["a"]}
+    ((status, answer, *_),) = asked(folder / "hstu_ranker", ("/v1/events", body), limits=Limits(workers=2))
+    assert (status, "each of the 2 workers keeps its own users" in answer["error"]) == (409, True), answer
+
+
 def test_exports_without_states_take_no_keys(folder):
     answers = asked(
         folder / "deepfm",
