@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,9 @@ import numpy.typing as npt
 from sparrow.embedding.specs import MAX_ROWS, TableSpec
 from sparrow.kernels import GOLDEN, LIMITS, RowStep, StepScalars, ids, mix
 from sparrow.rules import PER_ROW, SGD, Rule
+
+LEAST_GROUPED = 1024
+"""Dynamic tables with fewer rows have one group of ids by device: small groups would fill unequally."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,14 +54,16 @@ class Stack:
 
     @functools.cached_property
     def ids(self) -> ids.Settings:
-        """The settings of the map from ids to rows, a segment for each table; of a dynamic stack."""
-        return ids.settings(
-            (
-                _segment(table, start + _reserved(table), start + table.vocabulary_size, start, self.num_rows)
-                for table, start in zip(self.tables, self.first_rows, strict=True)
-            ),
-            self.num_rows,
-        )
+        """The settings of the map from ids to rows, of a dynamic stack on one device."""
+        made = [
+            _segments(table, 1, start, self.num_rows) for table, start in zip(self.tables, self.first_rows, strict=True)
+        ]
+        return ids.settings(itertools.chain(*made), self.num_rows, map(len, made))
+
+    def ids_of_one(self, devices: int, local_rows: int) -> ids.Settings:
+        """Return the settings of the map of each of ``devices``. A dynamic table is alone in its stack there."""
+        made = _segments(self.tables[0], devices, 0, local_rows)
+        return ids.settings(made, local_rows, [len(made)])
 
     @property
     def held_rows(self) -> int:
@@ -219,27 +225,34 @@ def check_rule(step: RowStep) -> None:
             )
 
 
-def _reserved(table: TableSpec) -> int:
-    return 0 if table.dynamic is None else table.dynamic.reserved
+def _segments(table: TableSpec, devices: int, first: int, none: int) -> list[ids.Segment]:
+    """Return the groups of a dynamic table's ids on each of ``devices``, equally large; ``first``: its first row there.
 
-
-def _segment(table: TableSpec, begin: int, end: int, first: int, none: int) -> ids.Segment:
-    """Return the segment of a dynamic table; ``first``: the row of unknown ids where they share one."""
+    Each device has its own row for unknown ids. Small tables have one group by device.
+    """
     dynamic = table.dynamic
     if dynamic is None:
         raise ValueError(f"table '{table.name}' is not dynamic")
     counts = dynamic.admit > 1
-    return ids.Segment(
-        begin=begin,
-        end=end,
+    grouped = table.vocabulary_size >= LEAST_GROUPED and ids.GROUPS % devices == 0
+    groups = ids.GROUPS // devices if grouped else 1
+    each = table.vocabulary_size // (devices * groups)
+    if each <= dynamic.reserved:
+        raise ValueError(
+            f"table '{table.name}' has {table.vocabulary_size} rows, too few for {devices} devices; give it more"
+        )
+    one = ids.Segment(
+        begin=first + dynamic.reserved,
+        end=first + each,
         unknown=first if dynamic.reserved else none,
         admit=int(dynamic.admit) if counts else 1,
         chance=int(dynamic.admit * 2.0**64) if dynamic.admit < 1 else 0,
         seed=stable_hash(table.name),
         policy={"none": ids.NONE, "lru": ids.LRU, "lfu": ids.LFU, "distance_lfu": ids.DISTANCE_LFU}[dynamic.evict],
         expire=dynamic.expire_steps or 0,
-        waiting=(dynamic.waiting or table.vocabulary_size) if counts else 0,
+        waiting=-(-(dynamic.waiting or table.vocabulary_size) // (devices * groups)) if counts else 0,
     )
+    return [one._replace(begin=one.begin + each * n, end=one.end + each * n) for n in range(groups)]
 
 
 def stable_hash(name: str) -> int:

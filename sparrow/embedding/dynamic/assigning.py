@@ -34,16 +34,17 @@ class Before(NamedTuple):
 
 
 def find(
-    settings: Settings, backend: str, state: IdState, words: jax.Array, segments: jax.Array, step: jax.Array
+    settings: Settings, backend: str, state: IdState, words: jax.Array, tables: jax.Array, step: jax.Array
 ) -> jax.Array:
     """(N,) int32: the rows of ids; nothing changes."""
+    segments = ids.group_of(settings, words, tables)
     return ids.choose(backend).find(settings, state, words, segments, step + 1)
 
 
 def found(
     settings: Settings, backend: str, state: IdState, lookups: Lookups, words: jax.Array, step: jax.Array
 ) -> Lookups:
-    """Return lookups with rows instead of segments."""
+    """Return lookups with rows instead of numbers of tables."""
     return dataclasses.replace(lookups, ids=find(settings, backend, state, words, lookups.ids, step))
 
 
@@ -52,14 +53,17 @@ def assign(
     backend: str,
     state: IdState,
     words: jax.Array,
-    segments: jax.Array,
+    tables: jax.Array,
     step: jax.Array,
     when: jax.Array | None,
 ) -> Assigned:
-    """Find and give out rows; where ``when`` is false, all ids are absent."""
+    """Find and give out rows; where ``when`` is false, all ids are absent. ``fresh`` and ``gone`` are by table."""
     if when is not None:
-        segments = jnp.where(when, segments, -1)
-    return ids.choose(backend).assign(settings, state, words, segments, step + 1)
+        tables = jnp.where(when, tables, -1)
+    segments = ids.group_of(settings, words, tables)
+    made = ids.choose(backend).assign(settings, state, words, segments, step + 1)
+    fresh, gone = (one._replace(ends=one.ends[settings.ends - 1]) for one in (made.fresh, made.gone))
+    return made._replace(fresh=fresh, gone=gone)
 
 
 def undone(
@@ -73,8 +77,11 @@ def undone(
 def missing_rows(stack: Stack, settings: Settings, short: Any, devices: int) -> str | None:
     """Return a sentence for the first table that lacks rows, or slots of its cache; None: none does."""
     where = f" on one of {devices} devices" if devices > 1 else ""
+    where = f" in one of its groups{where}" if settings.groups and max(settings.groups) > 1 else where
+    counts = settings.groups or [1] * len(stack.tables)
+    tables = [table for table, count in zip(stack.tables, counts, strict=True) for _ in range(count)]
     of_cache = stack.apart and settings is stack.cache
-    for table, segment, missing in zip(stack.tables, settings.segments, short, strict=True):
+    for table, segment, missing in zip(tables, settings.segments, short, strict=True):
         if missing > 0:
             needed = segment.rows + int(missing)
             if of_cache:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -70,7 +71,8 @@ class SavedIds:
       places: (W,) int32, their places among the waiting ones.
       spare: free places, as ``free``.
       quiet: (2,) int32, the steps before which nothing expires, of rows and of waiting places.
-      parts: (1,) int32, the devices that the ids are spread over, by their hash; places count through all of them.
+      parts: (2,) int32, the devices that the ids are spread over, by their hash, and the groups on each; places count
+        through all groups. Of older checkpoints (1,), with one group on each device.
       totals: (5, 2) uint32, as in `sparrow.kernels.ids.IdState`.
     """
 
@@ -97,10 +99,12 @@ class SavedIds:
         if not all(name in arrays for name in FIELDS):
             raise ValueError(f"the ids of table '{table}' were not saved; it had no dynamic vocabulary")
         held = cls(**{name: np.asarray(arrays[name]) for name in FIELDS})
+        if held.parts.shape == (1,):
+            held = dataclasses.replace(held, parts=np.append(held.parts, held.parts.dtype.type(1)))
         rows, waiting = len(held.last), len(held.since)
         free, spare = (len(held.free),), (len(held.spare),)
         shapes: list[tuple[int, ...]] = [(rows, 2), (rows,), (rows,), free, (waiting, 2), (waiting,), (waiting,)]
-        shapes += [(waiting,), spare, (2,), (1,), (len(TOTALS), 2)]
+        shapes += [(waiting,), spare, (2,), (2,), (len(TOTALS), 2)]
         sound = all(
             array.shape == shape and array.dtype == np.dtype(kind)
             for array, shape, kind in zip(held.arrays().values(), shapes, FIELDS.values(), strict=True)
@@ -133,6 +137,19 @@ class SavedIds:
         return dataclasses.replace(self, last=last, since=since, totals=np.zeros_like(self.totals))
 
 
+class _Group(NamedTuple):
+    """A group of a table's ids: its segment, begin and end of its waiting places, both pools, its number by device."""
+
+    segment: ids.Segment
+    waiting: tuple[int, int]
+    pools: tuple[int, int]
+    number: int
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the number of rows, and of waiting places."""
+        return self.segment.rows, self.waiting[1] - self.waiting[0]
+
+
 class Placing(NamedTuple):
     """The places of a table's ids: the table, and the map of each of ``parts`` devices, which hold rows of its stack.
 
@@ -140,7 +157,7 @@ class Placing(NamedTuple):
       table: the table.
       span: its rows in the stack.
       settings: of the map of one device.
-      number: the segment of the table.
+      number: of the table in its stack.
       parts: the number of devices.
       logical: ``(device, local rows)`` to rows of the stack; None: one device, which has them in order.
     """
@@ -167,52 +184,52 @@ class Placing(NamedTuple):
 
     def held(self, pools: Array, totals: Array) -> Held:
         """Return the counts, from these arrays of a map on the host, with the devices as their first axis."""
-        free = [int(pools[:, pool, 0].sum()) for pool in self.pools]
-        sums = ids.numbers_of(totals[:, self.number]).astype(object).sum(axis=0)
-        begin, end = self.waiting
-        rows = self.parts * self.segment.rows
-        return Held(rows, rows - free[0], self.parts * (end - begin) - free[1], *map(int, sums))
+        free = [int(sum(pools[:, group.pools[kind], 0].sum() for group in self.groups)) for kind in (0, 1)]
+        numbers = [group.pools[0] for group in self.groups]
+        sums = ids.numbers_of(totals[:, numbers]).astype(object).sum(axis=(0, 1))
+        rows, waiting = (self.parts * sum(group.sizes()[kind] for group in self.groups) for kind in (0, 1))
+        return Held(rows, rows - free[0], waiting - free[1], *map(int, sums))
 
     @property
-    def segment(self) -> ids.Segment:
-        """The segment."""
-        return self.settings.segments[self.number]
-
-    @property
-    def waiting(self) -> tuple[int, int]:
-        """Begin and end of the waiting places of a device."""
-        return self.settings.waiting[self.number]
-
-    @property
-    def pools(self) -> tuple[int, int]:
-        """The pools of rows and of waiting places."""
-        return self.number, len(self.settings.segments) + self.number
+    def groups(self) -> list[_Group]:
+        """The groups of the table's ids on each device."""
+        end = int(self.settings.ends[self.number])
+        count = self.settings.groups[self.number]
+        every = [*zip(self.settings.segments, self.settings.waiting, strict=True)]
+        return [
+            _Group(*every[number], (number, len(every) + number), number - end + count)
+            for number in range(end - count, end)
+        ]
 
 
 def saved_ids(place: Placing, state: IdState) -> SavedIds:
     """Return the ids of a table; every array of ``state`` is of the host, with the devices as its first axis."""
-    size, (begin, end) = place.span.stop - place.span.start, place.waiting
+    size = place.span.stop - place.span.start
     words, last, counts = np.zeros((size, 2), np.uint32), np.full(size, -1, np.int32), np.zeros(size, np.int32)
     free, waiting, since, seen, places, spare = ([] for _ in range(6))
     totals: Any = 0
+    groups = place.groups
     for part in range(place.parts):
         local, rows = place.rows(part)
         words[rows], last[rows], counts[rows] = (array[part][local] for array in (state.ids, state.last, state.counts))
-        of_rows, of_waiting = (int(state.pools[part][pool, 0]) for pool in place.pools)
-        first = place.segment.begin
-        free.append(place.numbers(part, state.free[part][first : first + of_rows]))
-        spare.append(state.free[part][begin : begin + of_waiting] - begin + part * (end - begin))
-        at = begin + np.flatnonzero(state.last[part][begin:end] >= 0)
-        waiting.append(state.ids[part][at])
-        since.append(state.last[part][at])
-        seen.append(state.counts[part][at])
-        places.append(at - begin + part * (end - begin))
-        totals = totals + ids.numbers_of(np.asarray(state.totals[part][place.number])).astype(object)
-    quiet = [min(int(state.pools[part][pool, 1]) for part in range(place.parts)) for pool in place.pools]
+        for group in groups:
+            of_rows, of_waiting = (int(state.pools[part][pool, 0]) for pool in group.pools)
+            first, (begin, end) = group.segment.begin, group.waiting
+            before = (part * len(groups) + group.number) * (end - begin) - begin
+            free.append(place.numbers(part, state.free[part][first : first + of_rows]))
+            spare.append(state.free[part][begin : begin + of_waiting] + before)
+            at = begin + np.flatnonzero(state.last[part][begin:end] >= 0)
+            waiting.append(state.ids[part][at])
+            since.append(state.last[part][at])
+            seen.append(state.counts[part][at])
+            places.append(at + before)
+            totals = totals + ids.numbers_of(np.asarray(state.totals[part][group.pools[0]])).astype(object)
+    steps = [[int(state.pools[part][pool, 1]) for pool in g.pools] for g in groups for part in range(place.parts)]
+    quiet = np.min(steps, axis=0)
     numbers = np.array([int(total) for total in np.asarray(totals)], np.uint64)
     return SavedIds(
         *(words, last, counts, _joined(free), np.concatenate(waiting), _joined(since), _joined(seen)),
-        *(_joined(places), _joined(spare), np.array(quiet, np.int32), np.array([place.parts], np.int32)),
+        *(_joined(places), _joined(spare), quiet.astype(np.int32), np.array([place.parts, len(groups)], np.int32)),
         ids.words_of(numbers),
     )
 
@@ -228,25 +245,27 @@ def fitted(place: Placing, saved: SavedIds) -> tuple[SavedIds, Array | None]:
     """
     size, was = place.span.stop - place.span.start, len(saved.last)
     reserved = 0 if place.table.dynamic is None else place.table.dynamic.reserved
-    if int(saved.parts[0]) == place.parts and (
-        was == size or (place.parts == 1 and saved.last[size:].max(initial=-1) < 0)
+    groups = place.groups
+    parts = place.parts * len(groups)
+    if saved.parts.tolist() == [place.parts, len(groups)] and (
+        was == size or (parts == 1 and saved.last[size:].max(initial=-1) < 0)
     ):
         return (saved, None) if was == size else (_cut(saved, size), None)
     used = np.flatnonzero(saved.last >= 0)
-    owners = ids.part_of_numpy(ids.numbers_of(saved.ids[used]), place.parts)
+    owners = ids.part_of_numpy(ids.numbers_of(saved.ids[used]), parts)
     source = np.full(size, -1, np.int64)
-    for part in range(place.parts):
-        mine = used[owners == part]
-        rows = place.numbers(part, np.arange(place.segment.begin, place.segment.end))
+    for part, group in itertools.product(range(place.parts), groups):
+        mine = used[owners == part * len(groups) + group.number]
+        rows = place.numbers(part, np.arange(group.segment.begin, group.segment.end))
         if len(mine) > len(rows):
-            several = "" if place.parts == 1 else f" of device {part}"
+            several = "" if parts == 1 else f" of group {part * len(groups) + group.number} of {parts}"
             raise ValueError(
                 f"table '{place.table.name}' was saved with {len(used)} ids in {was} rows; {len(mine)} of them do not "
                 f"fit into the {len(rows)} rows{several} here; give it more rows"
             )
         source[rows[: len(mine)]] = mine
         if reserved:
-            source[place.numbers(part, place.segment.unknown)] = 0
+            source[place.numbers(part, group.segment.unknown)] = 0
     there = source >= reserved if reserved else source >= 0
 
     def moved(array: Array, fill: int) -> Array:
@@ -285,28 +304,32 @@ def restored(settings: Settings, tables: Sequence[tuple[Placing, SavedIds]], par
         totals = np.zeros((len(settings.segments), len(TOTALS), 2), np.uint32)
         exact: list[tuple[int, int, Array, int]] = []  # pool, its first place, its free places, and its quiet step
         for place, saved in tables:
-            (begin, end), (of_rows, of_waiting) = place.waiting, place.pools
             local, rows = place.rows(part)
             words[local], last[local] = saved.ids[rows], saved.last[rows]
-            if place.segment.policy >= ids.LFU:
-                counts[local] = saved.counts[rows]
-            if part == 0:
-                totals[place.number] = saved.totals
             local_of = np.full(len(saved.last), -1, np.int64)
             local_of[rows] = np.arange(local.start, local.stop) if isinstance(local, slice) else local
             order = local_of[saved.free] if len(saved.free) else np.zeros(0, np.int64)
-            exact.append((of_rows, place.segment.begin, order[order >= 0], int(saved.quiet[0])))
-            each = end - begin
-            if len(saved.places) + len(saved.spare) == each * parts and len(saved.places) == len(saved.since):
-                mine = saved.places // max(each, 1) == part
-                places = begin + saved.places[mine] % max(each, 1)
-                spare = saved.spare[saved.spare // max(each, 1) == part]
-                exact.append((of_waiting, begin, begin + spare % max(each, 1), int(saved.quiet[1])))
-            else:  # another number of places: the newest ids stay
-                mine = np.flatnonzero(ids.part_of_numpy(ids.numbers_of(saved.waiting), parts) == part)
-                mine = np.sort(mine[np.argsort(-saved.since[mine].astype(np.int64), kind="stable")][:each])
-                places = begin + np.arange(len(mine))
-            words[places], last[places], counts[places] = saved.waiting[mine], saved.since[mine], saved.seen[mine]
+            groups = place.groups
+            every = parts * len(groups)
+            if part == 0:
+                totals[groups[0].pools[0]] = saved.totals
+            if groups[0].segment.policy >= ids.LFU:
+                counts[local] = saved.counts[rows]
+            for segment, (begin, end), (of_rows, of_waiting), number in groups:
+                own = part * len(groups) + number
+                there = (order >= segment.begin) & (order < segment.end)
+                exact.append((of_rows, segment.begin, order[there], int(saved.quiet[0])))
+                each = end - begin
+                if len(saved.places) + len(saved.spare) == each * every and len(saved.places) == len(saved.since):
+                    mine = saved.places // max(each, 1) == own
+                    places = begin + saved.places[mine] % max(each, 1)
+                    spare = saved.spare[saved.spare // max(each, 1) == own]
+                    exact.append((of_waiting, begin, begin + spare % max(each, 1), int(saved.quiet[1])))
+                else:  # another number of places: the newest ids stay
+                    mine = np.flatnonzero(ids.part_of_numpy(ids.numbers_of(saved.waiting), every) == own)
+                    mine = np.sort(mine[np.argsort(-saved.since[mine].astype(np.int64), kind="stable")][:each])
+                    places = begin + np.arange(len(mine))
+                words[places], last[places], counts[places] = saved.waiting[mine], saved.since[mine], saved.seen[mine]
         held = ids.restored(settings, words, last, counts, totals)
         free, pools = np.array(held.free), np.array(held.pools)
         for pool, begin, order, quiet in exact:

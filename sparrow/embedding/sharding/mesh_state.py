@@ -113,22 +113,9 @@ class MeshState:
         )
 
     def id_settings(self, stack: Stack) -> ids.Settings:
-        """Return the settings of the map of each device: rows that all of them have, and its own row for unknown ids.
-
-        A dynamic table is alone in its stack here.
-        """
-        (table,), layout = stack.tables, self.layouts[stack.name]
-        own = stack.ids.segments[0]
-        reserved = own.begin
-        each = stack.num_rows // layout.shards
-        if each <= reserved:
-            raise ValueError(
-                f"table '{table.name}' has {stack.num_rows} rows, too few for {layout.shards} devices; give it more"
-            )
-        waiting = -(-own.waiting // layout.shards)
-        unknown = 0 if reserved else layout.local_rows
-        segment = own._replace(begin=reserved, end=each, unknown=unknown, waiting=waiting)
-        return ids.settings([segment], layout.local_rows)
+        """Return the settings of the map of each device."""
+        layout = self.layouts[stack.name]
+        return stack.ids_of_one(layout.shards, layout.local_rows)
 
     def placing(self, stack: Stack, table: str) -> Placing:
         """Return the places of a table's ids."""

@@ -7,6 +7,7 @@ from sparrow.kernels.ids.choice import BACKENDS, IdBackend, choose
 from sparrow.kernels.ids.saved import init, numbers, restored
 from sparrow.kernels.ids.types import (
     DISTANCE_LFU,
+    GROUPS,
     LFU,
     LRU,
     NONE,
@@ -17,6 +18,7 @@ from sparrow.kernels.ids.types import (
     Segment,
     Settings,
     Undo,
+    group_of,
     most_gone,
     settings,
 )

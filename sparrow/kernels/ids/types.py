@@ -1,8 +1,9 @@
 """The map from 64-bit ids to rows: its settings, its state, and the definition that every backend follows.
 
-A stack of tables has one map. Its ids come in segments: a segment is a table, or a part of one, with its own range of
-rows. The same id in two segments is two ids. Beyond the rows of the stack, the map has places for waiting ids: a
-*place* is a row, or one of those; a *pool* is the range of rows of a segment, or its range of waiting places.
+A stack of tables has one map. Its ids come in segments: a segment is a table, or a group of its ids, with its own range
+of rows; `group_of` returns the segment of an id. The same id in two segments is two ids. Beyond the rows of the stack,
+the map has places for waiting ids: a *place* is a row, or one of those; a *pool* is the range of rows of a segment, or
+its range of waiting places.
 
 `find` returns the row of each id. `assign(step)` is the definition below; the order of entries decides only who gets
 which row, and who gets one at all where some are refused.
@@ -35,14 +36,17 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels.ids.words import mix64_of, split
+from sparrow.kernels.ids.words import mix64_of, part_of, split
 
 NONE, LRU, LFU, DISTANCE_LFU = 0, 1, 2, 3  # those from LFU on count the uses of ids
 TOTALS: Final = ("admitted", "evicted", "expired", "refused", "forgotten")
 MOST_COUNTED: Final = 2**31 - 1
+GROUPS: Final = 8
+"""Groups of a table's ids, over all devices: who leaves depends on the group alone, whatever device has it."""
 WAYS: Final = 15  # places of a bucket of the index; the 16th holds the number of keys that passed over the bucket
 EMPTY: Final = np.uint32(0xFFFFFFFF)  # instead of a place: no id has the pair
 
@@ -84,10 +88,17 @@ class Settings(NamedTuple):
     Attributes:
       segments: in the order of their rows.
       rows: the number of rows of the stack; also the row number of absent entries.
+      groups: the number of segments of each table, 1 or a divisor of `GROUPS`; empty: one each.
     """
 
     segments: tuple[Segment, ...]
     rows: int
+    groups: tuple[int, ...] = ()
+
+    @property
+    def ends(self) -> npt.NDArray[np.int32]:
+        """(tables,) the segment after the last one of each table."""
+        return np.cumsum(self.groups or [1] * len(self.segments), dtype=np.int32)
 
     @property
     def places(self) -> int:
@@ -111,9 +122,9 @@ class Settings(NamedTuple):
         return max(1, -(-2 * self.places // WAYS))
 
 
-def settings(segments: Iterable[Segment], rows: int) -> Settings:
+def settings(segments: Iterable[Segment], rows: int, groups: Iterable[int] = ()) -> Settings:
     """Return checked `Settings`."""
-    result = Settings(tuple(segments), rows)
+    result = Settings(tuple(segments), rows, tuple(groups))
     end = 0
     for number, one in enumerate(result.segments):
         if not end <= one.begin <= one.end <= rows:
@@ -199,6 +210,16 @@ class Assigned(NamedTuple):
     fresh: Changed
     gone: Changed
     undo: Undo
+
+
+def group_of(s: Settings, ids: jax.Array, tables: jax.Array) -> jax.Array:
+    """(N,) int32: the segment of each id; ``tables``: the number of its table, below 0 where absent."""
+    if not s.groups:
+        return tables
+    groups = np.array(s.groups, np.int32)
+    firsts = jnp.asarray(s.ends - groups).at[tables].get(mode="clip")
+    within = part_of(ids, GROUPS) % jnp.asarray(groups).at[tables].get(mode="clip")
+    return jnp.where(tables < 0, tables, firsts + within)
 
 
 def most_gone(s: Settings, count: int, *, waiting: bool = False) -> int:
