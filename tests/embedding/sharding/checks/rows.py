@@ -1,7 +1,5 @@
 """Ordered features and dynamic tables on a mesh."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -136,20 +134,68 @@ def undone():
     }
 
 
-def evicted():
-    """Devices evict each by itself: the share of the ids of one device that a mesh keeps, too, and their numbers."""
-    found = []
-    for where in (None, mesh()):
-        dynamic = sp.Dynamic(evict="lru")
-        table = sp.TableSpec(
-            name="items", vocabulary_size=512, embedding_dim=2, optimizer=BY_NAME["sgd"], dynamic=dynamic
+def evicted(policy):
+    """Training with evictions on 1, 2 and 8 devices, and on 8 after 1 as on 1 all along: the differing arrays."""
+    table = sp.TableSpec(
+        name="items",
+        vocabulary_size=1030,
+        embedding_dim=2,
+        optimizer=BY_NAME["adam"],
+        dynamic=sp.Dynamic(evict=policy, admit=2, waiting=800, unknown="zeros", expire_steps=25),
+    )
+    ends, evictions, embedders, states = {}, [], {}, {}
+
+    def trained(emb, state, steps):
+        def step(state, packed, grads):
+            state, ready = emb.assign(state, packed)
+            return emb.update(state, ready, grads)
+
+        compiled = jax.jit(step)
+        for i in steps:
+            rng = np.random.default_rng(i)
+            given, grads = rng.integers(0, 4000, 256) * 10**15, rng.standard_normal((256, 2)).astype(np.float32)
+            state = compiled(state, emb.pack({"item": given}, capacity=256), split(emb, {"item": grads}))
+            jax.block_until_ready(state)  # programs at once would wait for each other's threads
+        return state
+
+    def content(emb, state):
+        """The map, table and slots by id: rows may have other numbers."""
+        saved = emb.saved_ids(state)["items"]
+        numbers, waiting = (
+            ids[:, 0].astype(np.uint64) | ids[:, 1].astype(np.uint64) << 32 for ids in (saved.ids, saved.waiting)
         )
-        emb = sp.Embedder([sp.FeatureSpec(name="item", table_spec=table)], "native", mesh=where, exchange="pooled")
-        state, assign = emb.init(jax.random.key(0)), jax.jit(emb.assign)
-        for i in range(40):
-            ids = np.random.default_rng(i).zipf(1.2, 96) % 10**6
-            state, _ = assign(state, emb.pack({"item": ids}, capacity=96))
-            state = dataclasses.replace(state, step=state.step + 1)
-        found.append((set(emb.ids(state, "items").ids.tolist()), emb.held(state, "items").evicted))
-    (one, left), (many, also) = found
-    return {"common": len(one & many) / len(one), "evicted": [left, also]}
+        used = np.flatnonzero(saved.last >= 0)
+        used, waits = used[np.argsort(numbers[used])], np.argsort(waiting)
+        arrays = {"table": emb.table(state, "items"), **emb.slots(state, "items")}
+        made = {name: np.asarray(array)[used] for name, array in arrays.items()}
+        made |= {"ids": numbers[used], "last": saved.last[used], "counts": saved.counts[used]}
+        made |= {"waiting": waiting[waits], "since": saved.since[waits], "seen": saved.seen[waits]}
+        return {**made, "totals": saved.totals}
+
+    for count in (1, 2, 8):
+        where = None if count == 1 else jax.make_mesh((count,), ("data",), devices=jax.devices()[:count])
+        specs = [sp.FeatureSpec(name="item", table_spec=table)]
+        emb = embedders[count] = sp.Embedder(specs, "native", mesh=where, exchange="pooled")
+        states[count] = trained(emb, emb.init(jax.random.key(0)), range(60))
+        ends[str(count)] = content(emb, states[count])
+        evictions.append(emb.held(states[count], "items").evicted)
+    for one, other in ((1, 8), (8, 2), (2, 1)):
+        emb, old, before = embedders[other], embedders[one], states[one]
+        fresh = emb.init(jax.random.key(0))
+        state, sources = emb.with_ids(fresh, old.saved_ids(before))
+        source = sources["items"]
+        ends[f"{one} to {other}"] = {
+            name: values
+            for name, values in content(emb, state).items()
+            if name not in ("table", *emb.slots(state, "items"))
+        }
+        kept = np.where(source >= 0, source, 0)
+        assert (np.sort(source[source >= 0]) == np.flatnonzero(old.saved_ids(before)["items"].last >= 0)).all(), kept
+    first = ends["1"]
+    differ = [
+        f"{name} on {where}"
+        for where, end in ends.items()
+        for name in end
+        if not same_bits(np.asarray(first[name]), np.asarray(end[name]))
+    ]
+    return {"differ": differ, "evicted": evictions, "ids": len(first["ids"]), "waiting": len(first["waiting"])}
