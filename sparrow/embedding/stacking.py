@@ -52,6 +52,11 @@ class Stack:
         ends = np.cumsum(sizes).tolist()
         return ids.settings((ids.Segment(end - n, end, ends[-1]) for n, end in zip(sizes, ends, strict=True)), ends[-1])
 
+    def ids_of_one(self, devices: int, local_rows: int) -> ids.Settings:
+        """Return the settings of the map of each of ``devices``. A dynamic table is alone in its stack there."""
+        made = _segments(self.tables[0], devices, 0, local_rows)
+        return ids.settings(made, local_rows, [len(made)])
+
     @functools.cached_property
     def ids(self) -> ids.Settings:
         """The settings of the map from ids to rows, of a dynamic stack on one device."""
@@ -59,11 +64,6 @@ class Stack:
             _segments(table, 1, start, self.num_rows) for table, start in zip(self.tables, self.first_rows, strict=True)
         ]
         return ids.settings(itertools.chain(*made), self.num_rows, map(len, made))
-
-    def ids_of_one(self, devices: int, local_rows: int) -> ids.Settings:
-        """Return the settings of the map of each of ``devices``. A dynamic table is alone in its stack there."""
-        made = _segments(self.tables[0], devices, 0, local_rows)
-        return ids.settings(made, local_rows, [len(made)])
 
     @property
     def held_rows(self) -> int:

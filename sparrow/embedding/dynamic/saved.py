@@ -241,7 +241,8 @@ def _joined(arrays: list[Any]) -> Array:
 def fitted(place: Placing, saved: SavedIds) -> tuple[SavedIds, Array | None]:
     """Return the ids for other places, and the old row of each new row, -1 for none; None: rows stay where they are.
 
-    Raise ValueError where there are more ids than rows.
+    Raise ValueError where there are more ids than rows. Where a group alone has more, a table that evicts loses those
+    that would be the first to leave.
     """
     size, was = place.span.stop - place.span.start, len(saved.last)
     reserved = 0 if place.table.dynamic is None else place.table.dynamic.reserved
@@ -254,15 +255,19 @@ def fitted(place: Placing, saved: SavedIds) -> tuple[SavedIds, Array | None]:
     used = np.flatnonzero(saved.last >= 0)
     owners = ids.part_of_numpy(ids.numbers_of(saved.ids[used]), parts)
     source = np.full(size, -1, np.int64)
+    evicted = 0
     for part, group in itertools.product(range(place.parts), groups):
         mine = used[owners == part * len(groups) + group.number]
         rows = place.numbers(part, np.arange(group.segment.begin, group.segment.end))
         if len(mine) > len(rows):
-            several = "" if parts == 1 else f" of group {part * len(groups) + group.number} of {parts}"
-            raise ValueError(
-                f"table '{place.table.name}' was saved with {len(used)} ids in {was} rows; {len(mine)} of them do not "
-                f"fit into the {len(rows)} rows{several} here; give it more rows"
-            )
+            if group.segment.policy == ids.NONE or len(used) > size - reserved:
+                several = "" if parts == 1 else f" of group {part * len(groups) + group.number} of {parts}"
+                raise ValueError(
+                    f"table '{place.table.name}' was saved with {len(used)} ids in {was} rows; {len(mine)} of them do "
+                    f"not fit into the {len(rows)} rows{several} here; give it more rows"
+                )
+            evicted += len(mine) - len(rows)
+            mine = mine[np.sort(_last_to_leave(group.segment.policy, saved, mine)[: len(rows)])]
         source[rows[: len(mine)]] = mine
         if reserved:
             source[place.numbers(part, group.segment.unknown)] = 0
@@ -273,16 +278,28 @@ def fitted(place: Placing, saved: SavedIds) -> tuple[SavedIds, Array | None]:
         made[there] = array[source[there]]
         return made
 
-    none = np.zeros(0, np.int32)
     last = moved(saved.last, -1)
     if reserved:
         last[source == 0] = -1
     return (
         dataclasses.replace(
-            saved, ids=moved(saved.ids, 0), last=last, counts=moved(saved.counts, 0), free=none, places=none, spare=none
+            saved,
+            ids=moved(saved.ids, 0),
+            last=last,
+            counts=moved(saved.counts, 0),
+            **dict.fromkeys(("free", "places", "spare"), np.zeros(0, np.int32)),
+            totals=ids.words_of(ids.numbers_of(saved.totals) + np.array([0, evicted, 0, 0, 0], np.uint64)),
         ),
         source,
     )
+
+
+def _last_to_leave(policy: int, saved: SavedIds, rows: Array) -> Array:
+    """Return the order in which ``rows`` stay, by the definition of `sparrow.kernels.ids.types`."""
+    last, often = saved.last[rows], saved.counts[rows].astype(np.float32)
+    if policy == ids.DISTANCE_LFU:
+        often /= (saved.last.max() - last + 1).astype(np.float32)
+    return np.lexsort((last, often if policy >= ids.LFU else np.zeros_like(often)))[::-1]
 
 
 def _cut(saved: SavedIds, size: int) -> SavedIds:

@@ -194,6 +194,24 @@ def test_saved_ids_come_back_to_as_many_more_and_fewer_rows():
         type(saved).of({}, "users")
 
 
+@pytest.mark.parametrize("evict", ["lru", "lfu"])
+def test_a_full_table_of_one_group_comes_back_in_eight(evict, monkeypatch):
+    monkeypatch.setattr("sparrow.embedding.stacking.LEAST_GROUPED", 10**6)
+    emb = embedder(rows=1040, evict=evict, unknown="zeros")
+    state = emb.init(jax.random.key(0))
+    for ids in (range(1000, 1700), range(700), range(700), range(340)):
+        state = trained(emb, state, list(ids))
+    saved, before = emb.saved_ids(state)["users"], emb.held(state, "users").evicted
+    monkeypatch.undo()
+    emb = embedder(rows=1040, evict=evict, unknown="zeros")
+    saved = type(saved).of({**saved.arrays(), "parts": saved.parts[:1]}, "users")  # as checkpoints had it
+    new, sources = emb.with_ids(emb.init(jax.random.key(0)), {"users": saved})
+    kept, held = set(emb.ids(new, "users").ids.tolist()), emb.held(new, "users")
+    assert held.evicted - before == 1040 - len(kept) > 0
+    assert kept == set(saved.ids[sources["users"][sources["users"] >= 0], 0].tolist())
+    assert set(range(340)) <= kept  # each group has fewer of them than rows
+
+
 def test_bad_specs_are_refused():
     with pytest.raises(ValueError, match="vocabulary_size must be at least 2, as unknown ids share one row"):
         embedder(rows=1)
