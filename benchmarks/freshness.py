@@ -66,6 +66,12 @@ def memory(process: int) -> float:
     return float("nan")
 
 
+def processor_seconds(process: int) -> float:
+    """Return the processor time of a process, in seconds."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def latencies_of_events(seen: list[tuple[float, float]], per_second: int) -> Any:
     """Return the time from each event to the first answer that knew it; ``seen``: times of answers and versions."""
     found = []
@@ -121,7 +127,7 @@ def main() -> None:
         shutil.copytree(folder / "export", folder / "still", ignore=shutil.ignore_patterns("deltas"))
         servers = {"with deltas": Server(folder / "export"), "without deltas": Server(folder / "still")}
         try:
-            _measure(given, servers, trainer)
+            _measure(given, servers, {"trainer": trainer.pid, "writer of clicks": writer.pid})
         finally:
             trainer.terminate()
             for server in servers.values():
@@ -130,7 +136,9 @@ def main() -> None:
             trainer.wait(60)
 
 
-def _measure(given: argparse.Namespace, servers: dict[str, Server], trainer: Any) -> None:
+def _measure(given: argparse.Namespace, servers: dict[str, Server], others: dict[str, Any]) -> None:
+    who = others | {f"server {name}": own.process.pid for name, own in servers.items()} | {"client": os.getpid()}
+    spent = {name: -processor_seconds(own) for name, own in who.items()}
     rng = np.random.default_rng(2)
     rows = events(rng, 256)
     bodies = [json.dumps({"rows": [{name: int(rows[name][i]) for name in NAMES}]}).encode() for i in range(256)]
@@ -148,7 +156,7 @@ def _measure(given: argparse.Namespace, servers: dict[str, Server], trainer: Any
         if newest is not None:
             seen.append((time.time(), float(newest)))
         if number % 500 == 0:
-            sizes.append((memory(trainer.pid), memory(servers["with deltas"].process.pid)))
+            sizes.append((memory(others["trainer"]), memory(servers["with deltas"].process.pid)))
         number += 1
         time.sleep(0.005)
     half = [one for one in seen if one[0] - began > min(20.0, given.seconds / 4)]  # after everything is compiled
@@ -157,8 +165,11 @@ def _measure(given: argparse.Namespace, servers: dict[str, Server], trainer: Any
     for name, own in waits.items():
         print(line(f"request {name}", own))
     print(f"versions seen {len({version for _, version in seen})}")
-    for who, values in zip(("trainer", "server"), zip(*sizes, strict=True), strict=True):
-        print(f"memory of {who:8} MB  " + " ".join(f"{value:.0f}" for value in values[:: max(1, len(values) // 12)]))
+    for name, own in who.items():
+        used = (spent[name] + processor_seconds(own)) / (time.time() - began)
+        print(f"processor of {name:24} {used:6.2f} cores")
+    for name, values in zip(("trainer", "server"), zip(*sizes, strict=True), strict=True):
+        print(f"memory of {name:8} MB  " + " ".join(f"{value:.0f}" for value in values[:: max(1, len(values) // 12)]))
 
 
 if __name__ == "__main__":
