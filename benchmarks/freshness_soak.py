@@ -1,0 +1,279 @@
+"""An hour of a stream, with kills: nothing is lost, each answer is of one version, and memory does not grow.
+
+    python -m benchmarks.freshness_soak FOLDER [--minutes 60] [--kill-minutes 40] [--events 2000]
+
+26 tables of 100,000 rows and dimension 16. One process writes files of clicks, `sparrow train` follows them with delta
+checkpoints and delta exports, `sparrow serve` follows the export, a client asks for the same 16 rows again and again.
+For the first ``--kill-minutes`` the trainer or the server is killed at random times, also while it starts, and started
+again; then they are left alone, and their memory is logged.
+
+* Nothing lost: after the end of the stream the checkpoint has the bits of one run over the same files without kills.
+* No mixture: another process loads the same export, applies the same deltas with nothing beside them, and writes what
+  each step predicts; each answer of the server is compared with the predictions of its step.
+
+Everything is written to FOLDER: log.txt, and result.json at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import io
+import json
+import multiprocessing
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.following import NAMES, base, events
+from benchmarks.freshness import memory, produce
+from sparrow import config, runs, serving
+from sparrow.checkpoint import rows_of
+
+PROBES = 16
+CLOSE = 2e-6
+"""Predictions of one step agree to this: batches of other sizes round in another order."""
+
+
+class Child:
+    """A command that is started again after each kill."""
+
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
+        self.name, self._command, self._log = name, [sys.executable, "-m", "sparrow.cli", *command], log
+        self.starts, self.kills, self.ended_by_itself = 0, 0, 0
+        self.start()
+
+    def start(self) -> None:
+        """Start it; its lines go to a file of their own."""
+        self.starts += 1
+        self.lines = self._log.with_name(f"{self.name}.{self.starts:04}.log")
+        more: list[str] = []
+        if self.name == "trainer" and self.starts > 1:  # killed before its first checkpoint, it has nothing to resume
+            more = ["--resume" if any((self._log.parent / "run" / "checkpoints").glob("[0-9]*")) else "--overwrite"]
+        with self.lines.open("wb") as lines:
+            self.process = subprocess.Popen([*self._command, *more], stdout=lines, stderr=lines)
+
+    def kill(self) -> None:
+        """Kill it, and start it again."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.kills += 1
+        self.lines.unlink()
+        self.start()
+
+    def look(self) -> bool:
+        """Start it again where it ended by itself, which is a fault unless the stream is over; return whether it did."""
+        if self.process.poll() is None:
+            return False
+        self.ended_by_itself += 1
+        self.start()
+        return True
+
+
+def probes() -> dict[str, Any]:
+    """Return the rows that are asked for."""
+    rows = events(np.random.default_rng(5), PROBES)
+    return {name: rows[name] for name in NAMES}
+
+
+def judge(export: str, file: str) -> None:
+    """Write the predictions of each version of an export, one line each, from a model that nothing else uses."""
+    folder, rows, model, identity = Path(export), probes(), None, None
+    with Path(file).open("a", buffering=1) as lines:
+        while True:
+            try:
+                now = (folder / "export.json").stat().st_ino
+                if model is None or now != identity:
+                    model, identity = serving.load(folder), now
+                elif (delta := model.next_delta(folder)) is not None:
+                    model.prepared(delta)()
+                else:
+                    time.sleep(0.05)
+                    continue
+                made = model.predict(rows)["click"].tolist()
+                lines.write(json.dumps({"step": model.version.step, "click": made}) + "\n")
+            except Exception as error:  # an export that is being replaced
+                lines.write(json.dumps({"error": f"{type(error).__name__}: {error}"[:200]}) + "\n")
+                model = None
+                time.sleep(0.2)
+
+
+class Client(threading.Thread):
+    """Asks the server without a pause, over a new connection after each kill."""
+
+    def __init__(self, port: int, file: Path) -> None:
+        super().__init__(daemon=True)
+        rows = probes()
+        self._body = json.dumps({"rows": [{name: int(rows[name][i]) for name in NAMES} for i in range(PROBES)]})
+        self._port, self._file = port, file
+        self.good, self.refused, self.wrong, self.is_over = 0, 0, 0, False
+        self.last = 0.0
+
+    def run(self) -> None:
+        """Write the versions and predictions of answers, where they are others than those before."""
+        connection, before = None, ""
+        with self._file.open("a", buffering=1) as lines:
+            while not self.is_over:
+                try:
+                    connection = connection or http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+                    connection.request("POST", "/predict", self._body, {"Content-Type": "application/json"})
+                    answer = connection.getresponse()
+                    text = answer.read()
+                except (OSError, http.client.HTTPException):
+                    self.refused, connection = self.refused + 1, None
+                    time.sleep(0.1)
+                    continue
+                if answer.status != 200:
+                    self.wrong += 1
+                    lines.write(json.dumps({"error": text.decode()[:300]}) + "\n")
+                    continue
+                self.good, self.last = self.good + 1, time.time()
+                version = answer.getheader("X-Sparrow-Version") or ""
+                line = json.dumps({"step": int(version.split(".")[0]), "answer": json.loads(text)})
+                if line != before:
+                    lines.write(line + "\n")
+                    before = line
+                time.sleep(0.02)
+
+
+def numbers(answer: Any) -> list[float]:
+    """Return the predictions in an answer."""
+    found = [float(text) for text in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", json.dumps(answer))]
+    assert len(found) == PROBES, answer
+    return found
+
+
+def compared(answers: Path, judged: Path) -> dict[str, Any]:
+    """Compare the answers of the server with the predictions of their steps."""
+    truth: dict[int, Any] = {}
+    changed, mistakes, unknown, seen, disagree = [], 0, 0, 0, 0
+    for line in judged.read_text().splitlines():
+        own = json.loads(line)
+        if "error" in own:
+            continue
+        new, old = np.array(own["click"]), truth.get(own["step"])
+        if old is not None and np.abs(old - new).max() > CLOSE:
+            disagree += 1  # a step that was made again after a kill has other bits
+        truth[own["step"]] = new
+    steps = sorted(truth)
+    changed = [float(np.abs(truth[a] - truth[b]).max()) for a, b in zip(steps, steps[1:], strict=False)]
+    for line in answers.read_text().splitlines():
+        own = json.loads(line)
+        if "error" in own:
+            continue
+        seen += 1
+        if own["step"] not in truth:
+            unknown += 1
+        elif np.abs(np.array(numbers(own["answer"])) - truth[own["step"]]).max() > CLOSE:
+            mistakes += 1
+    return {
+        "versions_judged": len(truth),
+        "steps_with_two_results": disagree,
+        "answers_that_differ_from_the_one_before": seen,
+        "mixtures": mistakes,
+        "answers_of_versions_not_judged": unknown,
+        "least_change_between_versions": min(changed, default=None),
+    }
+
+
+def state_of(folder: Path) -> dict[str, Any]:
+    """Return the arrays of the last checkpoint, by name."""
+    run = runs.load(folder)
+    optimizer = run.state.optimizer
+    found: dict[str, Any] = {
+        str(key): np.concatenate([np.asarray(block) for block in rows.blocks()])
+        for key, rows in rows_of(run.program.embedder, optimizer.embedding).items()
+    }
+    leaves = jax.tree_util.tree_leaves_with_path((optimizer.params, optimizer.step))
+    return found | {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def main() -> None:
+    """Run all of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--kill-minutes", type=float, default=40)
+    parser.add_argument("--events", type=int, default=2000)
+    parser.add_argument("--port", type=int, default=18777)
+    given = parser.parse_args()
+    folder = given.folder.absolute()
+    (folder / "clicks").mkdir(parents=True)
+    source = {"name": "follow", "path": f"{folder}/clicks/*.parquet", "poll_seconds": 0.1, "end_marker": f"{folder}/END"}
+    saving = "train.checkpoint={every_minutes: 5, keep: 2, deltas: {every_seconds: 3, compact_after: 50}}"
+    export = {"every_seconds": 2, "folder": f"{folder}/export", "full_after": 100}
+    (folder / "config.yaml").write_text(config.dumps(base(source, 1024, export=export)))
+    (folder / "once.yaml").write_text(config.dumps(base(source, 1024)))
+    spawn, log = multiprocessing.get_context("spawn"), folder / "log.txt"
+    began = time.time()
+    until = began + 60 * given.minutes
+    writer = spawn.Process(target=produce, args=(f"{folder}/clicks", given.events, 1.0, until), daemon=True)
+    writer.start()
+    trainer = Child("trainer", ["train", f"{folder}/config.yaml", saving, "--model-dir", f"{folder}/run"], log)
+    while not (folder / "export" / "export.json").exists():
+        time.sleep(0.2)
+    server = Child("server", ["serve", f"{folder}/export", "--port", str(given.port)], log)
+    watch = spawn.Process(target=judge, args=(f"{folder}/export", f"{folder}/judged.jsonl"), daemon=True)
+    watch.start()
+    client = Client(given.port, folder / "answers.jsonl")
+    client.start()
+    rng, due, written, sizes = random.Random(0), time.time() + 20, 0.0, []
+    while writer.is_alive():
+        time.sleep(0.2)
+        now = time.time()
+        for child in (trainer, server):
+            if child.look():
+                _say(log, f"{child.name} ended by itself")
+        if now - began < 60 * given.kill_minutes and now >= due:
+            rng.choice([trainer, server]).kill()
+            due = now + rng.choice([rng.uniform(0.0, 4.0), rng.uniform(5.0, 22.0)])
+        if now - written > 15:
+            written = now
+            sizes.append([round(now - began), round(memory(trainer.process.pid)), round(memory(server.process.pid))])
+            kills = f"kills {trainer.kills} + {server.kills}"
+            _say(log, f"{kills}  answers {client.good}  refused {client.refused}  wrong {client.wrong}  MB {sizes[-1]}")
+    (folder / "END").touch()
+    code = trainer.process.wait()
+    time.sleep(10)
+    client.is_over = True
+    client.join()
+    watch.terminate()
+    server.process.terminate()
+    server.process.wait()
+    _say(log, f"the stream is over, the trainer ended with {code}")
+    jax.config.update("jax_platforms", "cpu")
+    runs.train(config.load(folder / "once.yaml"), folder / "once", stream=io.StringIO())
+    with_kills, once = state_of(folder / "run"), state_of(folder / "once")
+    result = {
+        "kills": {"trainer": trainer.kills, "server": server.kills},
+        "ended_by_itself": {"trainer": trainer.ended_by_itself, "server": server.ended_by_itself},
+        "events": given.events * len(os.listdir(folder / "clicks")),
+        "answers": client.good,
+        "refused_while_down": client.refused,
+        "other_answers": client.wrong,
+        **compared(folder / "answers.jsonl", folder / "judged.jsonl"),
+        "arrays": len(once),
+        "arrays_that_differ": [n for n in once if n not in with_kills or not np.array_equal(once[n], with_kills[n])],
+        "megabytes": sizes,
+    }
+    (folder / "result.json").write_text(json.dumps(result, indent=1))
+    _say(log, json.dumps({name: value for name, value in result.items() if name != "megabytes"}))
+
+
+def _say(log: Path, text: str) -> None:
+    with log.open("a") as lines:
+        lines.write(f"{time.strftime('%H:%M:%S')}  {text}\n")
+
+
+if __name__ == "__main__":
+    main()
