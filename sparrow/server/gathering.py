@@ -91,11 +91,7 @@ class Gatherer(Generic[T, R]):
     def _run(self) -> None:
         while (taken := self._next()) is not None:
             while self._jobs:
-                job, done = self._jobs.popleft()
-                try:
-                    job()
-                finally:
-                    done.set()
+                self._work(*self._jobs.popleft())
             requests = [request for request, _, future in taken if not future.cancelled()]
             futures = [future for _, _, future in taken if not future.cancelled()]
             try:
@@ -104,6 +100,13 @@ class Gatherer(Generic[T, R]):
                 results = [error] * len(requests)
             if futures:
                 futures[0].get_loop().call_soon_threadsafe(_deliver, futures, results)
+
+    @staticmethod
+    def _work(job: Callable[[], None], done: threading.Event) -> None:
+        try:
+            job()
+        finally:
+            done.set()
 
     def _next(self) -> list[tuple[T, float, asyncio.Future[R]]] | None:
         with self._changed:

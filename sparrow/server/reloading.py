@@ -87,6 +87,7 @@ class Reloading:
             found = contents(self._folder)
             if tried is None or (found != tried and found == last):
                 tried = None if self._reload() else found
+                give_back()  # of the model before, which nothing holds any more
             last = found
 
     def _follow(self) -> None:
@@ -99,7 +100,9 @@ class Reloading:
             if identity(self._folder) != self._seen:  # a newer export, or none: not a fault of the delta
                 return
             self._model = None
-            self._delta_failed(str(error) or type(error).__name__)
+            assert model is not None
+            stays = f"version {model.version} stays in use until there is a newer export"
+            self._delta_failed(f"{str(error) or type(error).__name__}; {stays}")
 
     def _reload(self) -> bool:
         """Load the export, and return whether it is in use."""
@@ -112,7 +115,6 @@ class Reloading:
             return False
         if not self.is_stopped:
             self._use(model)
-        give_back()
         return True
 
 

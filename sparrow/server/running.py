@@ -120,7 +120,7 @@ async def running(folder: str | AnyPath, limits: Limits, options: Options, log: 
     def delta_failed(why: str) -> None:
         if service is not None:
             service.metrics.count_delta(False)
-            log(f"{why}; version {model.version} stays in use until there is a newer export")
+            log(why)
 
     looks: Any = {"prepare": compiled, "delta_failed": delta_failed}
     looks |= {"every_seconds": options.reload_seconds, "verify": options.verify}
@@ -146,6 +146,7 @@ async def running(folder: str | AnyPath, limits: Limits, options: Options, log: 
         log(f"serving {_named(model)} on {url} (ready in {time.monotonic() - began:.1f} s; Ctrl-C stops)")
         for each in both:
             each.start()
+        del model, ranker  # they are replaced while this waits
         yield url
     finally:
         service.is_stopping = True
