@@ -53,12 +53,15 @@ release: .venv-release/.ready
 	.venv-release/bin/python -m pip install --quiet --group release
 	touch $@
 
-# The quick tests, on two cores in minutes; test-all adds the slow and rare ones, as CI does.
+# The quick tests, on two cores in minutes; test-all adds the slow and rare ones, as CI does. The tests of a file go to
+# one worker, which share what they compiled and trained; files stay in order, so that short doctests are the last.
+PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
 test: lint types chromium
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: lint types chromium
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(PYTEST)
 
 # The browser that the tests open reports with. Where it cannot be had, those tests are skipped.
 chromium:

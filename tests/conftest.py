@@ -84,14 +84,6 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(CACHE, ignore_errors=True)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives each file to one worker: its tests share what they compiled and trained. A file may group its own tests."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
-
-
 def pytest_collection_finish() -> None:
     """Look for garbage seldom: tests keep nearly all that they make, or free it without a cycle."""
     gc.collect()

@@ -29,13 +29,8 @@ SOME = ["sgd_nesterov", "rowwise_adagrad_l2", "adam_by_row", "partial_rowwise_la
 
 
 def rules_and_backends(names=NAMES):
-    """Each of the rules ``names`` on each backend; tests of one rule on one backend share what is compiled for it."""
-    pairs = [
-        pytest.param(name, backend, marks=pytest.mark.xdist_group(f"{name}-{backend}"))
-        for backend in AVAILABLE
-        for name in names
-    ]
-    return pytest.mark.parametrize(("case", "backend"), pairs)
+    """Each of the rules ``names`` on each backend."""
+    return pytest.mark.parametrize(("case", "backend"), [(name, backend) for backend in AVAILABLE for name in names])
 
 
 every_rule = rules_and_backends()
