@@ -32,10 +32,13 @@ def batch(seen, lengths, items):
     return {"item": jnp.asarray(ROWS[items]), "seen": Sequence(jnp.asarray(ROWS[seen]), jnp.asarray(lengths))}
 
 
+called = nnx.jit(lambda model, acts: model(acts, {}))
+
+
 @pytest.mark.parametrize("name", BUILDERS)
 def test_states_targets_and_examples(name):
     model = BUILDERS[name](INPUTS)
-    found = model(batch(SEEN, LENGTHS, ITEMS), {})["positions"]
+    found = called(model, batch(SEEN, LENGTHS, ITEMS))["positions"]
     there = np.flatnonzero(found.weights)
     assert np.asarray(found.examples)[there].tolist() == [0] * 5 + [2] * 2
     np.testing.assert_array_equal(found.item[there], ROWS[[2, 3, 4, 5, 6, 8, 9]])
@@ -44,7 +47,7 @@ def test_states_targets_and_examples(name):
     # No state knows what comes after it: it is the vector of the history that ends there.
     model.eval()
     for token, (example, length) in zip(there, [*((0, n) for n in range(1, 6)), (2, 1), (2, 2)], strict=True):
-        cut = model(batch(SEEN[[example]], np.array([length]), ITEMS[:1]), {})
+        cut = called(model, batch(SEEN[[example]], np.array([length]), ITEMS[:1]))
         assert set(cut) == {"query", "item"}
         np.testing.assert_allclose(found.query[token], cut["query"][0], rtol=1e-5, atol=1e-6)
 
@@ -71,7 +74,7 @@ def test_gradients_are_those_of_single_rows():
 
     arguments = jnp.asarray(ROWS[SEEN]), jnp.asarray(ROWS[ITEMS])
     for found, expected in zip(
-        jax.grad(total, (0, 1))(*arguments), jax.grad(one_by_one, (0, 1))(*arguments), strict=True
+        jax.jit(jax.grad(total, (0, 1)))(*arguments), jax.jit(jax.grad(one_by_one, (0, 1)))(*arguments), strict=True
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 

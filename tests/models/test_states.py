@@ -1,6 +1,7 @@
 """States of histories: candidates and new events after a recorded history are as if all were computed together."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -59,20 +60,24 @@ def through_flat(states):
     return states_of_flat(flat_states(states), [state.held.shape[1:] for state in states])
 
 
-def functional(case):
+@functools.cache
+def compiled(name):
+    """Functions of a case's batch, compiled: its predictions, and these with the states of histories cut anywhere."""
+    (case,) = [case for case in ALL if case.name == name]
     apply, params = case.functional()
-    return apply, jax.tree.map(jnp.asarray, params)
+    params = jax.tree.map(jnp.asarray, params)
 
-
-def outputs(case, begin, end, past=None):
-    apply, params = functional(case)
-
-    def run(acts, numbers, past):
+    @jax.jit
+    def run(acts, numbers, begin, end, past):
         with recorded(past) as recorder:
             made = apply.predict(params, {}, cut(acts, begin, end), cut(numbers, begin, end))
         return made, through_flat(recorder.known)
 
-    return jax.jit(run)(*case.batch(), past)
+    return jax.jit(lambda *given: apply.predict(params, {}, *given)), run
+
+
+def outputs(case, begin, end, past=None):
+    return compiled(case.name)[1](*case.batch(), begin, end, past)
 
 
 def close(a, b, rows=slice(None)):
@@ -82,10 +87,9 @@ def close(a, b, rows=slice(None)):
 
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_candidates_read_a_state_as_they_read_the_history(case):
-    apply, params = functional(case)
     acts, numbers = case.batch()
     lengths = np.asarray(acts["clicks"].lengths)
-    complete = jax.jit(lambda *given: apply.predict(params, {}, *given))(acts, numbers)
+    complete = compiled(case.name)[0](acts, numbers)
     made, states = outputs(case, np.zeros_like(lengths), lengths)
     for name, array in complete.items():
         np.testing.assert_array_equal(array, made[name])  # recording changes nothing
@@ -112,16 +116,15 @@ def test_appended_events_are_as_if_they_had_been_there(case):
 
 def test_several_candidates_of_a_model_of_one():
     (case,) = [case for case in ALL if case.name == "hstu_ranker"]
-    apply, params = functional(case)
     acts, numbers = case.batch()
     lengths = np.asarray(acts["clicks"].lengths)
+    predict, run = compiled(case.name)
     items = jnp.stack([acts["item"], 2 * acts["item"], -acts["item"]], axis=1)
     several = {**acts, "item": Sequence(items, jnp.full(len(lengths), 3))}
     _, states = outputs(case, np.zeros_like(lengths), lengths)
-    with recorded(states):
-        together = apply.predict(params, {}, cut(several, lengths, lengths), {})
+    together, _ = run(several, {}, lengths, lengths, states)
     for place in range(3):
-        alone = jax.jit(lambda *given: apply.predict(params, {}, *given))({**acts, "item": items[:, place]}, numbers)
+        alone = predict({**acts, "item": items[:, place]}, numbers)
         close(alone, {name: together[name][:, place] for name in alone})
 
 

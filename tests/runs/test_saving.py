@@ -142,7 +142,10 @@ def test_the_newest_and_the_best_are_kept(tmp_path):
     trained = runs.train(case(*options), tmp_path, stream=io.StringIO())
     folder = runs.RunFolder(tmp_path)
     assert folder.steps == [8, 2]
-    assert folder.status == {"finished": True, "best": [2, pytest.approx(0.63, abs=0.05), pytest.approx(0.63, abs=0.05)]}
+    assert folder.status == {
+        "finished": True,
+        "best": [2, pytest.approx(0.63, abs=0.05), pytest.approx(0.63, abs=0.05)],
+    }
     _, best = runs.load(tmp_path, step="best")
     assert int(best.optimizer.step) == 2
     again = runs.train(case(*options), tmp_path, resume=True, stream=io.StringIO())

@@ -17,7 +17,7 @@ from tests.runs import test_generative, test_samplers
 from tests.server.test_server import ARROW, JSON, as_arrow, as_json, of_arrow, post, serving_of
 
 PATH = "/v1/recommend"
-LIMITS = Limits(rows=40, recommended_rows=8, items=50, values=200)
+LIMITS = Limits(rows=40, recommended_rows=8, items=50, values=200, batch_rows=8)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def ranked(folder, users, candidates, k):
 
 
 def test_a_second_model_orders_the_items_of_the_first(folder):
-    users, limits = rows(5), Limits(items=50, ranked=40)
+    users, limits = rows(5), Limits(items=50, ranked=40, batch_rows=8)
     expected = list(ranked(folder, users, 6, 3))
     without = users.drop(["item", "colors", "prices"])  # these come from the catalog
     answers = asked(
@@ -153,7 +153,7 @@ def test_a_ranker_that_does_not_fit_is_refused_in_one_sentence(folder):
 
 @pytest.mark.parametrize("ranker", [None, "ranker"])
 def test_known_users_are_found_by_key(folder, ranker):
-    users, limits = rows(3), Limits(user_seconds=60, known_users=3)
+    users, limits = rows(3), Limits(user_seconds=60, known_users=3, batch_rows=8)
     options = {} if ranker is None else {"ranker": folder / ranker, "candidates": 6}
     only_keys = json.dumps({"keys": ["c", "a"], "k": 4}).encode()
     unknown, first, again, changed, more, forgotten, wrong = asked(
@@ -237,7 +237,7 @@ def test_trees_and_codes_are_searched_by_beam(tmp_path, make):
             (json.dumps({"columns": dict.fromkeys(users.column_names, "x")}).encode(), PATH),
             (body(pa.concat_tables([users] * 3)), PATH),
         ],
-        Limits(recommended_rows=8, ranked=800, user_seconds=9),
+        Limits(recommended_rows=8, ranked=800, user_seconds=9, batch_rows=8),
     )
     assert (by_json[0], by_json[1].get("items")) == (200, best), by_json
     assert of_arrow(by_arrow[1])["item"].to_pylist() == [item for row in best for item in row]

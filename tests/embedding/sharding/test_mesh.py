@@ -28,6 +28,19 @@ def on_devices(count, *checks, threads=None):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+ON_FOUR = [
+    *(f"step_program:{exchange}:native" for exchange in ("pooled", "rows")),
+    *("patched:pooled", "patched:rows", "patched:rows:mixed"),
+    *("device_order", "dynamic", "undone"),
+]
+
+
+@pytest.fixture(scope="module")
+def on_four():
+    """What the quick checks found on four devices, in one process."""
+    return on_devices(4, *ON_FOUR)
+
+
 def assert_equal(check, found):
     words = check.split(":")
     exact = "pooled" in words and "native" in words
@@ -111,9 +124,9 @@ def test_rules_and_checkpoints_from_each_placement_to_each_other(rules):
     assert all(found.values()), found
 
 
-def test_the_step_is_in_place_and_exchanges_three_times():
-    checks = [f"step_program:{exchange}:native" for exchange in ("pooled", "rows")]
-    for check, found in on_devices(4, *checks).items():
+def test_the_step_is_in_place_and_exchanges_three_times(on_four):
+    for check in ON_FOUR[:2]:
+        found = on_four[check]
         assert found["collectives"].pop("all-to-all") == 3, check
         assert found["collectives"].pop("all-gather") == 1, check  # of the dense gradients, which each device adds
         assert not any(found["collectives"].values()), check
@@ -123,10 +136,10 @@ def test_the_step_is_in_place_and_exchanges_three_times():
         assert found["programs"] == 1, check
 
 
-def test_rows_of_the_next_batch_are_fetched_before_the_update_and_patched_after_it():
+def test_rows_of_the_next_batch_are_fetched_before_the_update_and_patched_after_it(on_four):
     """The bits of a lookup after the update; only vectors with a touched row travel again."""
-    for check, found in on_devices(4, "patched:pooled", "patched:rows", "patched:rows:mixed").items():
-        assert all(found.values()), (check, found)
+    for check in ON_FOUR[2:5]:
+        assert all(on_four[check].values()), (check, on_four[check])
 
 
 @pytest.mark.slow
@@ -140,8 +153,8 @@ def test_vectors_that_travel_in_16_bits_are_rounded_once(count):
         assert found["dtype"], check
 
 
-def test_sums_are_in_the_order_of_devices():
-    (found,) = on_devices(4, "device_order").values()
+def test_sums_are_in_the_order_of_devices(on_four):
+    found = on_four["device_order"]
     assert found["reduced"]["xla"] > 0
     assert found["reduced"]["ordered"] == 0
     assert found["gap"] < 1e-5
@@ -155,8 +168,8 @@ def test_ordered_features_on_a_mesh():
     assert max(gaps.values()) < 1e-5
 
 
-def test_dynamic_tables_on_a_mesh():
-    (found,) = on_devices(4, "dynamic").values()
+def test_dynamic_tables_on_a_mesh(on_four):
+    found = on_four["dynamic"]
     assert found["same"]
     assert found["ids"] > 20
     assert found["counts"][0] == found["counts"][1]
@@ -170,8 +183,8 @@ def test_evictions_do_not_depend_on_the_number_of_devices():
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_ids_of_skipped_and_impossible_steps_leave_no_trace(count):
-    (found,) = on_devices(count, "undone").values()
+def test_ids_of_skipped_and_impossible_steps_leave_no_trace(count, request):
+    found = (request.getfixturevalue("on_four") if count == 4 else on_devices(count, "undone"))["undone"]
     where = " on one of 4 devices" if count > 1 else ""
     problem = found.pop("problem")
     assert re.fullmatch(

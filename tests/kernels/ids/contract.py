@@ -77,6 +77,8 @@ def batches(s, seed, count, size, keys):
 class Contract:
     """The tests; a class that inherits gives the fixture ``backend``."""
 
+    UNDONE_STEPS = 25
+
     @pytest.mark.parametrize("name", SETTINGS)
     def test_random_batches(self, backend, name):
         """Rows, lists, counters and the arrays of the state are the oracle's after every batch."""
@@ -96,12 +98,13 @@ class Contract:
         s = made(name)
         pair = Pair(backend, s)
         for (keys, segments, step), (others, numbers, _) in zip(
-            batches(s, 1, 25, 24, 150), batches(s, 2, 25, 24, 150), strict=True
+            batches(s, 1, self.UNDONE_STEPS, 24, 150), batches(s, 2, self.UNDONE_STEPS, 24, 150), strict=True
         ):
             pair.try_and_undo(others, numbers, step)
             pair.find(others, numbers, step)
             pair.assign(keys, segments, step)
         assert not any(pair.oracle.short)
+        assert any(one["evicted"] for one in ids.numbers(s, pair.state))
 
     def test_full_index(self, backend):
         """An index whose last pair is in use: ids pass over buckets, and leave no trace when they go."""

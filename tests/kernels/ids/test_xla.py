@@ -9,6 +9,8 @@ QUICK = ("admission", "expiring")  # the others take seconds to compile, and hav
 
 
 class TestXla(Contract):
+    UNDONE_STEPS = 10  # a step takes 0.1 s here
+
     @pytest.fixture
     def backend(self):
         return xla
