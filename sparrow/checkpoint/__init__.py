@@ -18,17 +18,11 @@ from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
 from sparrow.checkpoint.folder import Checkpoints, passed_over, saved_steps, whole
 from sparrow.checkpoint.leaves import named, plain, unnamed
 from sparrow.checkpoint.links import changed_bytes, changed_of
-from sparrow.checkpoint.own_loop import StateCheckpoints
-from sparrow.checkpoint.plain_orbax import restore_orbax
+from sparrow.checkpoint.own_loop import StateCheckpoints, restore_orbax
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.tables import check_shape, placed, rows_of
 
-__all__ = [
-    "CheckpointError",
-    "Damaged",
-    "StateCheckpoints",
-    "restore_orbax",
-]
+__all__ = ["CheckpointError", "Damaged", "StateCheckpoints", "restore_orbax"]
 
 
 def __dir__() -> list[str]:

@@ -54,8 +54,9 @@ def copy_room() -> int:
 
 def write_state(folder: Path, arrays: Mapping[str, Array]) -> None:
     """Write every array that is not a table."""
-    # Through bytes: the library's own function for files does not raise where the disk is full.
-    write_durably(folder / STATE, safetensors.numpy.save({name: _contiguous(arrays[name]) for name in arrays}))
+    # The library writes memory unchanged. Through bytes: its function for files does not raise where the disk is full.
+    contiguous = {name: np.require(array, requirements="C") for name, array in arrays.items()}
+    write_durably(folder / STATE, safetensors.numpy.save(contiguous))
 
 
 def write_last(folder: Path, about: Mapping[str, Any], written: Mapping[str, Written]) -> None:
@@ -64,11 +65,6 @@ def write_last(folder: Path, about: Mapping[str, Any], written: Mapping[str, Wri
     write_manifest(folder, written, leave_out=ORBAX_OWN)
     for name in (TABLES, "."):
         sync(folder / name)
-
-
-def _contiguous(array: Array) -> Array:
-    """Return the array row by row in memory, because the library writes the memory unchanged."""
-    return np.require(array, requirements="C")
 
 
 def entries(tables: Mapping[Key, TableRows]) -> list[dict[str, Any]]:

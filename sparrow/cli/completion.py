@@ -59,8 +59,5 @@ def _words(command: argparse.ArgumentParser) -> list[str]:
 
 
 COMMAND = Command(
-    "completion",
-    "Write a script of completions: source <(sparrow completion bash), or zsh.",
-    arguments,
-    run,
+    "completion", "Write a script of completions: source <(sparrow completion bash), or zsh.", arguments, run
 )

@@ -104,8 +104,5 @@ def _column_and_separator(text: str) -> tuple[str, str | None]:
 
 
 VOCAB = Command(
-    "vocab",
-    "Build vocabularies of columns, or show the ids of a run's dynamic tables.",
-    vocab_arguments,
-    vocab_run,
+    "vocab", "Build vocabularies of columns, or show the ids of a run's dynamic tables.", vocab_arguments, vocab_run
 )

@@ -22,10 +22,7 @@ THEIRS: Final = {
 }
 """The fields of a TorchEasyRec config that options set."""
 
-OURS: Final = {
-    "train_input_path": "data.train.path",
-    "fine_tune_checkpoint": "train.start_from.folder",
-}
+OURS: Final = {"train_input_path": "data.train.path", "fine_tune_checkpoint": "train.start_from.folder"}
 """The fields of a config of Sparrow that the same options set."""
 
 _HELP: Final = {

@@ -25,10 +25,7 @@ def report_run(options: argparse.Namespace) -> None:
 
 
 REPORT = Command(
-    "report",
-    "Write the report of a run, or of several compared, as one HTML file.",
-    report_arguments,
-    report_run,
+    "report", "Write the report of a run, or of several compared, as one HTML file.", report_arguments, report_run
 )
 
 

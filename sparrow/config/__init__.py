@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparrow.config.building.assemble import WIDE, Assembly, assemble, evaluate_pipeline, need, train_pipeline
 from sparrow.config.building.auto_vocabularies import fill_vocabularies
-from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
-from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
+from sparrow.config.building.optimizers import counts_epochs, dense_optimizer, epochs_in_steps, optimizer, table_rules
 from sparrow.config.building.two_towers import (
     candidate_notes,
     catalog_items,
@@ -40,15 +39,21 @@ from sparrow.config.building.two_towers import (
     item_features,
     user_column,
 )
-from sparrow.config.loading.files import dumps, from_mapping, import_report, load, loads, path_fields
+from sparrow.config.loading.files import (
+    dumps,
+    evaluated_on,
+    from_mapping,
+    import_report,
+    load,
+    loads,
+    path_fields,
+    plain,
+)
 from sparrow.config.loading.json_schema import json_schema
-from sparrow.config.loading.other_data import evaluated_on
 from sparrow.config.loading.overrides import override
-from sparrow.config.loading.plain import plain
-from sparrow.config.sections.catalog import Catalog
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data, Negatives
-from sparrow.config.sections.evaluate import EarlyStopping, Evaluate
+from sparrow.config.sections.evaluate import Catalog, EarlyStopping, Evaluate
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tables import TableOptions
 from sparrow.config.sections.tasks import MetricUse, Task

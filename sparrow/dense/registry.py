@@ -21,10 +21,46 @@ An optimizer whose learning rate does not come last (momentum over already scale
 
 from __future__ import annotations
 
+from typing import Final
+
 import optax
 
-from sparrow.dense.descriptions import DESCRIPTIONS
 from sparrow.registry import Registry
+
+DESCRIPTIONS: Final = {
+    "adam_beta1": "Adam's beta1, for parameters other than hidden matrices.",
+    "adam_beta2": "Adam's beta2, for parameters other than hidden matrices.",
+    "adam_eps_root": "Adam's eps_root, for parameters other than hidden matrices.",
+    "adam_rate_scale": "Adam's rate as a multiple of Muon's.",
+    "adaptive": "Whether to scale the direction by its inner product with the momentum.",
+    "alpha": "The decay of the running mean of squared gradients.",
+    "amsgrad": "Whether the second moment never decreases.",
+    "beta": "The decay of the momentum.",
+    "beta1": "The decay of the running mean of gradients.",
+    "beta2": "The decay of the running mean of squared gradients.",
+    "centered": "Whether to subtract the squared mean of gradients from the mean of their squares.",
+    "clipping_threshold": "The largest root mean square of an update; None for no limit.",
+    "consistent_rms": "The root mean square of an update, so that Muon works at Adam's rates; 0.2 is usual.",
+    "dampening": "The share of a new gradient that the momentum leaves out.",
+    "decay_offset": "The step from which the decay counts, when training goes on from another run.",
+    "decay_rate": "The exponent of the second moment's decay.",
+    "embeddings": "Patterns of the paths of embeddings, which Adam trains; paths with embed in them, unless given.",
+    "eps": "A small number in the denominator.",
+    "eps_root": "A small number under the root.",
+    "factored": "Whether matrices keep their second moment as one row and one column.",
+    "form": 'The form of the equations: "torch" or "optax".',
+    "initial_accumulator": "The accumulator before the first step.",
+    "min_dim_size_to_factor": "The smallest side of a matrix whose second moment is factored.",
+    "momentum": "The decay of the momentum; 0 keeps none.",
+    "momentum_dtype": "The type in which the momentum is stored.",
+    "mu_dtype": "The type in which the first moment is stored, such as bfloat16.",
+    "multiply_by_parameter_scale": "Whether the rate is relative to the parameter's root mean square.",
+    "nesterov": "Whether to look one step ahead along the momentum.",
+    "ns_coeffs": "The coefficients of the Newton-Schulz polynomial.",
+    "ns_steps": "The number of Newton-Schulz iterations.",
+    "preconditioning": 'The norm by which the momentum is divided first: "frobenius", "spectral", "aol" or "schatten".',
+    "rho": "The decay of the running means.",
+}
 
 
 class DenseOptimizer:

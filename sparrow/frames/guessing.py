@@ -242,10 +242,7 @@ def guess(
             raise ConfigError(f"there is no column '{name}': {nearest(name, columns)}")
     tasks = tuple(
         read_target(
-            name,
-            held.seen[name],
-            _loss_of(loss, name, matching),
-            may_be_constant=matching or not held.complete,
+            name, held.seen[name], _loss_of(loss, name, matching), may_be_constant=matching or not held.complete
         )
         for name in targets
     )

@@ -34,12 +34,7 @@ class Backend(Protocol):
         """`lookup`, and ``lookups`` with the order of its entries where the backend's update can use one."""
 
     def update(
-        self,
-        step: RowStep,
-        table: jax.Array,
-        slots: tuple[jax.Array, ...],
-        grads: EntryGradients,
-        scalars: StepScalars,
+        self, step: RowStep, table: jax.Array, slots: tuple[jax.Array, ...], grads: EntryGradients, scalars: StepScalars
     ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         """Apply ``step`` once to every row that ``grads`` touches."""
 

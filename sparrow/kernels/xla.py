@@ -40,11 +40,7 @@ def lookup_and_sort(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32
 
 
 def update(
-    step: RowStep,
-    table: jax.Array,
-    slots: tuple[jax.Array, ...],
-    grads: EntryGradients,
-    scalars: StepScalars,
+    step: RowStep, table: jax.Array, slots: tuple[jax.Array, ...], grads: EntryGradients, scalars: StepScalars
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     """Apply ``step`` once to every row that ``grads`` touches. With table and slots donated, in place."""
     num_rows = table.shape[0]

@@ -33,17 +33,14 @@ which calls it; `register_loss` adds one's own.
 0.67875
 """
 
-from sparrow.losses.base import BinaryLoss, LabelKind, Loss, register_loss, registry
+from sparrow.losses.base import BinaryLoss, LabelKind, Loss, normalize_weights, reduce, register_loss, registry
 from sparrow.losses.binary import BinaryCrossEntropy, BinaryFocal, binary_cross_entropy, binary_focal
 from sparrow.losses.calibration import Platt
 from sparrow.losses.matching import InBatchSoftmax, SampledSoftmax, in_batch_softmax, sampled_softmax
-from sparrow.losses.multitask import TaskWeights, combine
+from sparrow.losses.multitask import TaskWeights, combine, pareto_weights
 from sparrow.losses.pairwise import BPR, GBCE, bpr, gbce
-from sparrow.losses.pareto import pareto_weights
 from sparrow.losses.positions import Positions
-from sparrow.losses.reconstruction import Reconstruction
-from sparrow.losses.reduction import normalize_weights, reduce
-from sparrow.losses.regression import L2, l2
+from sparrow.losses.regression import L2, Reconstruction, l2
 from sparrow.losses.sessionwise import JRC, jrc
 from sparrow.losses.softmax import SoftmaxCrossEntropy, softmax_cross_entropy
 from sparrow.losses.towers import Towers

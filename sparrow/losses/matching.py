@@ -23,10 +23,9 @@ from jax.typing import ArrayLike
 from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss, registry
-from sparrow.losses.candidates import mixed_columns, not_chosen, users
 from sparrow.losses.positions import Positions, softmax_values
 from sparrow.losses.softmax import cross_entropy
-from sparrow.losses.towers import MEANING, Towers
+from sparrow.losses.towers import MEANING, Towers, mixed_columns, not_chosen, users
 from sparrow.registry import answering
 
 

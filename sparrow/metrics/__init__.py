@@ -38,17 +38,17 @@ from sparrow.metrics.distributed import (
     JaxExchange,
     compute_across_processes,
     evaluate_across_processes,
+    from_bytes,
     merge_across_processes,
     route_groups,
+    to_bytes,
 )
 from sparrow.metrics.exact import ExactAUC, ExactPRAUC
 from sparrow.metrics.fixed import FixedSizeMetric
 from sparrow.metrics.grouped import GroupedAUC, GroupedMetric
-from sparrow.metrics.protocol import Metric, Result
+from sparrow.metrics.protocol import Metric, Result, register_metric, registry
 from sparrow.metrics.ranking import MRR, ByGroup, HitRateAtK, MAPAtK, NDCGAtK, RankingMetric, RecallAtK
-from sparrow.metrics.records import register_metric, registry
 from sparrow.metrics.rows import RowMetric
-from sparrow.metrics.states import from_bytes, to_bytes
 from sparrow.metrics.unique import Collisions, UniqueRatio
 from sparrow.metrics.xauc import XAUC, GroupedXAUC
 

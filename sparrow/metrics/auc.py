@@ -27,7 +27,7 @@ from sparrow.metrics.inputs import (
     class_index,
     clean,
 )
-from sparrow.metrics.records import register_metric
+from sparrow.metrics.protocol import register_metric
 from sparrow.metrics.sums import Sum
 
 
@@ -47,10 +47,7 @@ def threshold_index(p: jax.Array, thresholds: int) -> jax.Array:
 
 def rates_from_the_top(total: Mapping[str, Any], xp: ModuleType) -> tuple[Any, Any]:
     """Return the counts of false and of true positives at every threshold, highest threshold first."""
-    return (
-        xp.cumsum(xp.flip(total["negative"], -1), -1),
-        xp.cumsum(xp.flip(total["positive"], -1), -1),
-    )
+    return (xp.cumsum(xp.flip(total["negative"], -1), -1), xp.cumsum(xp.flip(total["positive"], -1), -1))
 
 
 def roc_area(total: Mapping[str, Any], xp: ModuleType, add_origin: bool) -> Any:

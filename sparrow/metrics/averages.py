@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import FixedSizeMetric, ratio, weighted
 from sparrow.metrics.inputs import CheckedRows, as_floats, check_batch, clean
-from sparrow.metrics.records import register_metric
+from sparrow.metrics.protocol import register_metric
 from sparrow.metrics.sums import Sum
 
 

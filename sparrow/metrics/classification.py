@@ -28,7 +28,7 @@ from sparrow.metrics.inputs import (
     clean,
     label_domain,
 )
-from sparrow.metrics.records import register_metric
+from sparrow.metrics.protocol import register_metric
 from sparrow.metrics.sums import Sum
 
 LOWEST_LOG = -100.0  # of a probability that is 0: a wrong prediction that was certain costs 100, not infinity

@@ -17,8 +17,7 @@ from sparrow.metrics import sums
 from sparrow.metrics.auc import AUC
 from sparrow.metrics.fixed import SumState
 from sparrow.metrics.inputs import as_arrays, is_traced, refuse_groups
-from sparrow.metrics.protocol import Metric, Result
-from sparrow.metrics.records import register_metric
+from sparrow.metrics.protocol import Metric, Result, register_metric
 
 
 def check_decay(name: str, decay_rate: float, decay_step: int) -> None:

@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparrow import fields
-from sparrow.metrics.exact import BinaryRowMetric
+from sparrow.metrics.exact import BinaryRowMetric, count_scores, roc_areas
 from sparrow.metrics.keys import owner
 from sparrow.metrics.order import Codes, key_codes, stable_order
-from sparrow.metrics.protocol import Result
-from sparrow.metrics.records import register_metric
+from sparrow.metrics.protocol import Result, register_metric
 from sparrow.metrics.rows import Columns, RowMetric, RowState, concatenate, length
-from sparrow.metrics.score_counts import count_scores, roc_areas
 
 Summary = dict[str, float]  # adds up over disjoint sets of groups
 

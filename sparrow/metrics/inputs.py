@@ -37,8 +37,7 @@ NOT_NEGATIVE = Domain("finite numbers from 0 up", lambda xp, x: xp.isfinite(x) &
 def class_index(num_classes: int) -> Domain:
     """Return the domain of a label that names one of ``num_classes`` columns."""
     return Domain(
-        f"integers from 0 to {num_classes - 1}",
-        lambda xp, x: (x >= 0) & (x < num_classes) & (x == xp.floor(x)),
+        f"integers from 0 to {num_classes - 1}", lambda xp, x: (x >= 0) & (x < num_classes) & (x == xp.floor(x))
     )
 
 
@@ -128,12 +127,7 @@ def label_domain(name: str, predictions: Any, labels: Any, single: Domain) -> Do
 
 
 def judge(
-    xp: ModuleType,
-    predictions: Any,
-    labels: Any,
-    weights: Any,
-    prediction_domain: Domain,
-    label_domain: Domain,
+    xp: ModuleType, predictions: Any, labels: Any, weights: Any, prediction_domain: Domain, label_domain: Domain
 ) -> tuple[Any, Any]:
     """Which rows count (n,), and how many are at fault by FAULT_KINDS (3,). Rows of weight 0 are neither."""
     everything = xp.ones((predictions.shape[0],), bool)

@@ -1,15 +1,17 @@
-"""The protocol of metrics: ``init``, ``update``, ``merge``, ``compute``."""
+"""The protocol of metrics, ``init``, ``update``, ``merge``, ``compute``, and their registry."""
 
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from sparrow.registry import Registry
 from sparrow.trees import named_leaves
 
 State = TypeVar("State")
@@ -91,7 +93,7 @@ class Metric(abc.ABC, Generic[State]):
         raise TypeError(f"{self.name}: computed on the host only; call compute(state) outside of jax.jit")
 
     def to_arrays(self, state: State) -> dict[str, NDArray[Any]]:
-        """Return the state as named arrays of numbers, which `sparrow.metrics.states` writes and processes exchange."""
+        """Return the state as named arrays of numbers, which `to_bytes` writes and processes exchange."""
         return {name: np.asarray(leaf) for name, leaf in named_leaves(state).items()}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> State:
@@ -105,3 +107,39 @@ class Metric(abc.ABC, Generic[State]):
     def name(self) -> str:
         """The word that errors and reasons begin with."""
         return type(self).__name__
+
+
+DESCRIPTIONS: Final = {
+    "add_origin": "Whether the curve begins in the origin.",
+    "average": "How the values of groups or classes are averaged.",
+    "bins": "The number of bins of predictions.",
+    "decay_rate": "The factor of older batches.",
+    "decay_step": "The number of updates between two decays.",
+    "epsilon": "A small number in the denominator.",
+    "eta": "The smallest distance of a prediction from 0 and 1.",
+    "from_logits": "Whether predictions are logits instead of probabilities.",
+    "gain": "The gain of a label.",
+    "in_batch": "Whether pairs are of examples of one batch.",
+    "max_pairs": "The largest number of pairs that are drawn.",
+    "metric": "The metric that is computed.",
+    "num_classes": "The number of classes.",
+    "sample_ratio": "The share of all pairs that is drawn; None counts every pair.",
+    "seed": "The seed of the draw.",
+    "threshold": "The prediction from which on a class is predicted.",
+    "thresholds": "The number of thresholds at which the curve is known.",
+    "top_k": "The number of best predictions that count.",
+}
+
+
+MetricClass = TypeVar("MetricClass", bound=type[Any])
+
+registry: Registry[Metric[Any]] = Registry("metric", Metric, descriptions=DESCRIPTIONS)
+
+
+def register_metric(name: str) -> Callable[[MetricClass], MetricClass]:
+    """Class decorator: makes a metric available to configs under ``name``.
+
+    >>> registry.to_dict(registry.make("auc", thresholds=100))["thresholds"]
+    100
+    """
+    return registry.register(name)

@@ -37,7 +37,7 @@ from sparrow.metrics.inputs import (
     clean,
 )
 from sparrow.metrics.order import Codes, float_codes, order_by, starts
-from sparrow.metrics.records import register_metric
+from sparrow.metrics.protocol import register_metric
 from sparrow.metrics.rows import Columns
 from sparrow.metrics.sums import Sum
 

@@ -16,8 +16,7 @@ from sparrow.metrics import sums
 from sparrow.metrics.averages import element_weight
 from sparrow.metrics.fixed import FixedSizeMetric, SumState, ratio
 from sparrow.metrics.inputs import ORDERED, CheckedRows, Domain, as_array, check_batch, clean
-from sparrow.metrics.protocol import Result
-from sparrow.metrics.records import register_metric
+from sparrow.metrics.protocol import Result, register_metric
 from sparrow.metrics.rows import Columns, RowMetric, RowState
 from sparrow.metrics.sums import Sum
 

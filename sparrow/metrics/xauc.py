@@ -18,8 +18,7 @@ from sparrow.metrics.fixed import FixedSizeMetric, ratio
 from sparrow.metrics.grouped import GroupedMetric
 from sparrow.metrics.inputs import ORDERED, CheckedRows, Domain
 from sparrow.metrics.order import Codes, float_codes, order_by, running_before, starts
-from sparrow.metrics.protocol import Metric, Result
-from sparrow.metrics.records import register_metric
+from sparrow.metrics.protocol import Metric, Result, register_metric
 from sparrow.metrics.rows import Columns, RowMetric, length
 from sparrow.metrics.sums import Sum
 

@@ -1,9 +1,10 @@
-"""`Registry`: records by name."""
+"""`Registry`: records by name, and as YAML."""
 
 from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -13,7 +14,6 @@ from sparrow.errors import ConfigError, Problem, shown
 from sparrow.registry.arguments import answering
 from sparrow.registry.reading import REGISTRIES, freeze, make, read
 from sparrow.registry.synonyms import nearest
-from sparrow.registry.text import load_yaml
 from sparrow.registry.writing import written_fields
 
 T = TypeVar("T")
@@ -157,3 +157,26 @@ class Registry(Generic[T]):
     def from_yaml(self, text: str) -> T:
         """Return the record of a string from `to_yaml`. Numbers such as ``1e-3`` are numbers, as in JSON."""
         return self.from_dict(load_yaml(text))
+
+
+def load_yaml(text: str) -> Any:
+    """Read YAML with JSON's idea of a number: ``1e-3`` is 0.001, not the string "1e-3" as in YAML 1.1."""
+    import yaml
+
+    return yaml.load(text, yaml_loader())
+
+
+@functools.cache
+def yaml_loader() -> Any:
+    """Return the loader class that `load_yaml` uses."""
+    import re
+
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+0123456789.")
+    )
+    return Loader

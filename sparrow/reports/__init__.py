@@ -1,13 +1,12 @@
 """Reports: one HTML file that shows a run, or compares several. Everything is inside it; it needs no network.
 
 `write_report` reads the files of run folders (listed in `recorded`) and draws them: `learning` (metrics, rates, speed,
-memory), `curves` (ROC, precision, calibration), `importance` (of features), `traffic` (rows that were looked up),
-`facts` (config, versions). Charts are SVG made here (`chart`, `axis`, `thinning`); a small script adds hover values.
+memory), `curves` (ROC, precision, calibration), `page` (importance of features), `traffic` (rows that were looked up),
+`facts` (config, versions). Charts are SVG made here (`chart`, `axis`); a small script adds hover values.
 """
 
 from sparrow.reports.compared import Compared, compare
 from sparrow.reports.formatting import duration, size
-from sparrow.reports.importance import IMPORTANCE
 from sparrow.reports.inline import inline, run_charts
-from sparrow.reports.page import unshared, write_report
+from sparrow.reports.page import IMPORTANCE, unshared, write_report
 from sparrow.reports.recorded import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC, RecordedRun, write_json

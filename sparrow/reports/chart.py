@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from sparrow.reports.axis import Axis, round_ticks
-from sparrow.reports.thinning import MOST, thinned
 
 NEAR: Final = 1.5
 """Lines that are nowhere further apart than this, in pixels, look like one."""
@@ -140,7 +139,7 @@ class Chart:
         if len(left_out) > 1:
             notes[-1] = f"lines of more than {MOST} points are thinned out; peaks are kept"
         parts = [
-            f'<figure class="chart" id="{_slug(self.id or self.title)}">',
+            f'<figure class="chart" id="{re.sub("[^A-Za-z0-9_-]+", "-", self.id or self.title)}">',
             f"<figcaption>{escape(self.title)}{f' <b>{escape(self.value)}</b>' if self.value else ''}</figcaption>",
             _legend(drawn, hidden) if self.legend or len(drawn) > 1 else "",
             self._svg(drawn, hidden),
@@ -300,11 +299,6 @@ def _legend(drawn: Sequence[Series], hidden: Mapping[int, int]) -> str:
     return f'<div class="legend">{"".join(keys)}</div>'
 
 
-def _slug(text: str) -> str:
-    """Letters, digits and dashes."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)
-
-
 def _xy(x: float, y: float) -> str:
     return f"{x:.2f} {y:.2f}"
 
@@ -313,3 +307,27 @@ def _json(data: Any) -> str:
     """JSON that cannot end the script element that holds it."""
     text = json.dumps(data, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+MOST: Final = 1024
+"""Points of a line that are drawn: about two for each pixel of a chart."""
+
+
+def thinned(values: Sequence[float], most: int = MOST) -> list[int]:
+    """Which points to keep: the first, the last, and the lowest and highest of each stretch, so that no peak is lost.
+
+    >>> thinned([0.0, 1.0, 9.0, 1.0, 0.0, 1.0, 1.0, 2.0], most=4)
+    [0, 2, 4, 7]
+    >>> thinned([1.0, 2.0])
+    [0, 1]
+    """
+    count = len(values)
+    if count <= most:
+        return list(range(count))
+    stretches = most // 2 - 1
+    kept = {0, count - 1}
+    for stretch in range(stretches):
+        inside = range(1 + stretch * (count - 2) // stretches, 1 + (stretch + 1) * (count - 2) // stretches)
+        finite = [index for index in inside if math.isfinite(values[index])] or list(inside[:1])
+        kept |= {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)}
+    return sorted(kept)

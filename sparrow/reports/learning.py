@@ -87,7 +87,7 @@ def rate_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
                 alike.setdefault(key, []).append(name.removeprefix(RATE))
                 steps[key] = points.steps
         for key, names in alike.items():
-            label = _joined([_readable_rate(name) for name in names])
+            label = _joined(["tables" if name == "sparse" else name.removeprefix("sparse/") for name in names])
             label = label if len(runs) == 1 else f"{run.name}: {label}"
             values = list(key[len(steps[key]) :])
             series.append(Series(label, steps[key], values, color=len(series)))
@@ -163,7 +163,8 @@ def _by_step(runs: Sequence[RecordedRun], name: str, title: str) -> Chart:
             gaps += sum(not math.isfinite(value) for value in held.values)
             label = f"{run.name}, {word}" if several else word
             color = index if several else int(is_eval)
-            smooth = None if is_eval or not _is_noisy(name) else smoothed(held.values)
+            of_one_batch = not is_eval and (name in (LOSS, NORM) or name.startswith(f"{LOSS}/"))
+            smooth = smoothed(held.values) if of_one_batch else None
             is_smoothed |= smooth is not None
             if smooth is not None and not several:
                 series.append(Series(f"{label}, each line", held.steps, held.values, color=color, faint=True))
@@ -189,11 +190,6 @@ def _by_step(runs: Sequence[RecordedRun], name: str, title: str) -> Chart:
     )
 
 
-def _is_noisy(name: str) -> bool:
-    """Return whether a number of training is that of one batch."""
-    return name in (LOSS, NORM) or name.startswith(f"{LOSS}/")
-
-
 def _marks(runs: Sequence[RecordedRun]) -> list[Mark]:
     """Return the best step of one run; of several, rings mark the best steps."""
     best = runs[0].best if len(runs) == 1 else None
@@ -208,12 +204,6 @@ def _epochs(runs: Sequence[RecordedRun]) -> list[int]:
 
 def _steps(series: Iterable[Series]) -> Axis:
     return Axis.around((x for line in series for x in line.x), STEP, from_zero=True, tight=True, count=5)
-
-
-def _readable_rate(name: str) -> str:
-    if name == "sparse":
-        return "tables"
-    return name.removeprefix("sparse/")
 
 
 def _joined(names: Sequence[str], most: int = 3) -> str:

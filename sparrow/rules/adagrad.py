@@ -142,12 +142,7 @@ class AdagradMomentum(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check(
-            momentum=(0.0, math.inf),
-            beta2=(0.0, 1.0),
-            eps=(0.0, math.inf),
-            initial_accumulator=(0.0, math.inf),
-        )
+        self.check(momentum=(0.0, math.inf), beta2=(0.0, 1.0), eps=(0.0, math.inf), initial_accumulator=(0.0, math.inf))
         if self.exponent == 0:
             raise ValueError("AdagradMomentum.exponent must not be 0")
 
@@ -191,10 +186,7 @@ class F2A(Rule):
     max_multiplier: ScalarOrSchedule = 1e6
     initial_accumulator: float = 0.1
 
-    slots = {
-        "accumulator": Slot(PER_ELEMENT, init="initial_accumulator"),
-        "local_step": Slot(PER_ROW),
-    }
+    slots = {"accumulator": Slot(PER_ELEMENT, init="initial_accumulator"), "local_step": Slot(PER_ROW)}
 
     def __post_init__(self) -> None:
         super().__post_init__()

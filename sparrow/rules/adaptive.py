@@ -122,12 +122,7 @@ class LaProp(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check(
-            beta1=(0.0, BELOW_ONE),
-            beta2=(0.0, BELOW_ONE),
-            eps=(0.0, math.inf),
-            initial_slot=(0.0, math.inf),
-        )
+        self.check(beta1=(0.0, BELOW_ONE), beta2=(0.0, BELOW_ONE), eps=(0.0, math.inf), initial_slot=(0.0, math.inf))
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         """Add the decay at this step, what is left of 1, and the weight of the scaled gradient."""

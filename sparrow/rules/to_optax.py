@@ -35,8 +35,8 @@ def as_optax(rule: Rule) -> optax.GradientTransformation:
 
     def init(params: Any) -> RuleState:
         def full(name: str, slot: Slot) -> Any:
-            shape = _row_shape if slot.layout == PER_ROW else jnp.shape
-            return jax.tree.map(lambda p: jnp.full(shape(p), rule.slot_init(name), jnp.float32), params)
+            axes = -1 if slot.layout == PER_ROW else None
+            return jax.tree.map(lambda p: jnp.full(jnp.shape(p)[:axes], rule.slot_init(name), jnp.float32), params)
 
         return RuleState(jnp.zeros((), jnp.int32), {name: full(name, slot) for name, slot in rule.slots.items()})
 
@@ -77,7 +77,3 @@ def as_optax(rule: Rule) -> optax.GradientTransformation:
         return structure.unflatten([delta for delta, _ in results]), new_state
 
     return optax.GradientTransformation(init, update)
-
-
-def _row_shape(param: Any) -> tuple[int, ...]:
-    return jnp.shape(param)[:-1]

@@ -8,7 +8,7 @@ from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.evaluating.predict_files import predict
 from sparrow.runs.feed_times import FeedTimes, time_feed
 from sparrow.runs.loop.loop import Loop, Part
-from sparrow.runs.recorded.table_ids import TableIds, table_ids
+from sparrow.runs.recorded.traffic import TableIds, table_ids
 from sparrow.runs.run import Run
 from sparrow.runs.saved.loading import Extra, saved_config
 from sparrow.runs.saved.run_folder import RunFolder
@@ -18,16 +18,7 @@ from sparrow.runs.train_and_load import as_config, load, train
 from sparrow.runs.vectors.nearest import Nearest, nearest_rows
 from sparrow.runs.vectors.table_view import TableView
 
-__all__ = [
-    "Interrupted",
-    "NonFinite",
-    "Part",
-    "Run",
-    "RunError",
-    "TableView",
-    "load",
-    "train",
-]
+__all__ = ["Interrupted", "NonFinite", "Part", "Run", "RunError", "TableView", "load", "train"]
 
 
 def __dir__() -> list[str]:

@@ -58,11 +58,7 @@ class FeedTimes:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {
-            **dataclasses.asdict(self),
-            "examples_per_second": self.examples_per_second,
-            "slowest": self.slowest,
-        }
+        return {**dataclasses.asdict(self), "examples_per_second": self.examples_per_second, "slowest": self.slowest}
 
 
 def feed_seconds(pipeline: Pipeline[Any], preparer: Preparer, elapsed: float) -> float:

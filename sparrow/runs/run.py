@@ -129,13 +129,7 @@ class Run:
         return results
 
     def importance(
-        self,
-        data: Any = None,
-        *,
-        rows: int = ROWS,
-        seed: int = 0,
-        log: LogLine = lambda line: None,
-        save: bool = False,
+        self, data: Any = None, *, rows: int = ROWS, seed: int = 0, log: LogLine = lambda line: None, save: bool = False
     ) -> dict[str, dict[str, float]]:
         """Return, by feature, how much the loss and each metric grow when its values are dealt to other rows.
 
@@ -201,13 +195,7 @@ class Run:
         return table.vectors(table.rows(data, name if name in names else None))
 
     def neighbors(
-        self,
-        name: str,
-        of: Any,
-        k: int = 10,
-        *,
-        among: Any = None,
-        measure: Measure | None = None,
+        self, name: str, of: Any, k: int = 10, *, among: Any = None, measure: Measure | None = None
     ) -> Nearest:
         """Return the nearest rows: of a table to the rows of ids, or of one tower's vectors to the other's.
 

@@ -90,11 +90,7 @@ register_schedule = SCHEDULES.register
 
 
 def warm_up(
-    count: jax.Array,
-    size: int,
-    start: float,
-    peak: float,
-    after: Callable[[jax.Array], jax.Array],
+    count: jax.Array, size: int, start: float, peak: float, after: Callable[[jax.Array], jax.Array]
 ) -> jax.Array:
     """``start + (peak - start) * count / size`` while ``count < size``, then ``after(count - size)``."""
     if size == 0:

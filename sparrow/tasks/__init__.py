@@ -20,13 +20,9 @@ prediction.
 """
 
 from sparrow.tasks.candidates import by_candidate, judged_rows
-from sparrow.tasks.histograms import ScoreHistograms
 from sparrow.tasks.objective import total_loss
-from sparrow.tasks.outputs import POSITIONS
 from sparrow.tasks.predictions import TOWERS, is_matching, meaning, predicted, predictions, vector_column
-from sparrow.tasks.quality_counts import QualityCounts
-from sparrow.tasks.rank_counts import RankCounts
-from sparrow.tasks.sample_weights import count_examples, sample_weights
+from sparrow.tasks.quality_counts import QualityCounts, RankCounts, ScoreHistograms
 from sparrow.tasks.scores import WINDOW, Scores, States, TaskMetric, check_predictions, named_metrics
-from sparrow.tasks.task import MetricUse, Task
+from sparrow.tasks.task import POSITIONS, MetricUse, Task, count_examples, sample_weights
 from sparrow.tasks.value_counts import ValueCounts

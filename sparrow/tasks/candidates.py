@@ -10,9 +10,7 @@ import jax.numpy as jnp
 from sparrow.data import CANDIDATES
 from sparrow.feed import IS_EXAMPLE
 from sparrow.losses import Positions
-from sparrow.tasks.outputs import POSITIONS
-from sparrow.tasks.sample_weights import count_examples
-from sparrow.tasks.task import Arrays, Task
+from sparrow.tasks.task import POSITIONS, Arrays, Task, count_examples
 
 
 def by_candidate(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> tuple[Arrays, Arrays]:
@@ -22,7 +20,7 @@ def by_candidate(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) ->
     session of its own, so that it is in no loss and no metric.
 
     >>> from sparrow.config import Task
-    >>> from sparrow.tasks.sample_weights import sample_weights
+    >>> from sparrow.tasks.task import sample_weights
     >>> tasks = {"click": Task(label="clicked", losses=["binary_cross_entropy"])}
     >>> outputs = {"click": jnp.array([[1.0, 2.0], [3.0, 0.0]]), CANDIDATES: jnp.array([2, 1])}
     >>> outputs, columns = by_candidate(tasks, outputs, {"clicked": jnp.array([[0.0, 1.0], [1.0, 0.0]])})

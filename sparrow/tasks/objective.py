@@ -12,9 +12,7 @@ import jax.numpy as jnp
 from sparrow import losses
 from sparrow.models import extra_losses
 from sparrow.tasks.candidates import by_candidate, by_position
-from sparrow.tasks.outputs import pick, read_output
-from sparrow.tasks.sample_weights import sample_weights
-from sparrow.tasks.task import Arrays, Task
+from sparrow.tasks.task import Arrays, Task, pick, read_output, sample_weights
 
 
 def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> tuple[jax.Array, dict[str, jax.Array]]:

@@ -10,8 +10,7 @@ import jax
 from sparrow.data import CANDIDATES
 from sparrow.losses import Towers
 from sparrow.tasks.candidates import by_candidate
-from sparrow.tasks.outputs import read_output
-from sparrow.tasks.task import Arrays, Task
+from sparrow.tasks.task import Arrays, Task, read_output
 
 TOWERS: Final = {"user": "query", "item": "item"}
 """The towers of a matching model, as configs and users call them, and the outputs that hold their vectors."""

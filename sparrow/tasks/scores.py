@@ -18,8 +18,7 @@ from sparrow.metrics import AUC, MSE, AverageMetric, ByGroup, Calibration, Metri
 from sparrow.registry import written
 from sparrow.tasks.candidates import by_candidate
 from sparrow.tasks.predictions import judged, predicted
-from sparrow.tasks.sample_weights import sample_weights
-from sparrow.tasks.task import Arrays, MetricUse, Task
+from sparrow.tasks.task import Arrays, MetricUse, Task, sample_weights
 
 States = dict[str, Any]
 

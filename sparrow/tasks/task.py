@@ -1,12 +1,16 @@
-"""`Task`: one thing to predict, as the functions of this room see it. `sparrow.config.Task` is one."""
+"""`Task`: one thing to predict, as the functions of this room see it: its outputs, labels and weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from sparrow.losses import Loss, Platt, TaskWeights
+import jax
+
+from sparrow.feed import CANDIDATES, IS_EXAMPLE, NEGATIVE_LOG_Q
+from sparrow.losses import Loss, Platt, Positions, TaskWeights, Towers
 from sparrow.metrics import Metric
+from sparrow.registry import nearest
 
 Arrays = Mapping[str, Any]
 """The outputs of a model, or the columns of a batch, by name."""
@@ -62,3 +66,49 @@ class Task(Protocol):
     @property
     def calibration(self) -> Platt | None:
         """The scaling of the predictions, if any."""
+
+
+POSITIONS: Final = "positions"
+"""The output of a model that learns from every position of a history: `sparrow.losses.Positions`."""
+
+
+def read_output(name: str, loss: Loss, outputs: Arrays, columns: Arrays) -> Any:
+    """Return the output that a loss of the task ``name`` reads: an array, two towers, or all where it names some."""
+    if not loss.is_matching:
+        return outputs if loss.outputs else pick("output", outputs, name if name in outputs else "logits")
+    if POSITIONS in outputs:
+        positions: Positions = outputs[POSITIONS]
+        return positions._replace(negative_log_q=columns.get(NEGATIVE_LOG_Q))
+    query, item = pick("output", outputs, "query"), pick("output", outputs, "item")
+    return Towers(query, item, outputs.get("negatives"), *map(columns.get, CANDIDATES))
+
+
+def pick(kind: str, arrays: Arrays, name: str) -> Any:
+    """Return the array of that name; ``kind`` is the word for it in the error."""
+    if name not in arrays:
+        raise ValueError(f"the losses need the {kind} '{name}': {nearest(name, arrays)}")
+    return arrays[name]
+
+
+def sample_weights(task: Task, columns: Arrays) -> Any:
+    """Return one weight per row of a batch; None where all rows count alike.
+
+    >>> import jax.numpy as jnp
+    >>> from sparrow.config import Task
+    >>> columns = {"weight": jnp.array([2.0, 3.0, 0.0]), IS_EXAMPLE: jnp.array([1.0, 1.0, 0.0])}
+    >>> sample_weights(Task(label="y", losses=["l2"], sample_weight="weight"), columns).tolist()
+    [2.0, 3.0, 0.0]
+    >>> sample_weights(Task(label="y", losses=["l2"]), columns).tolist()
+    [1.0, 1.0, 0.0]
+    """
+    there = columns.get(IS_EXAMPLE)
+    if task.sample_weight is None:
+        return there
+    weights = pick("column", columns, task.sample_weight)
+    return weights if there is None else weights * there
+
+
+def count_examples(columns: Arrays, size: int) -> jax.Array | int:
+    """Return the number of examples among ``size`` rows of a batch."""
+    there = columns.get(IS_EXAMPLE)
+    return size if there is None else there.sum()

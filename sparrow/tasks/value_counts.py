@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.tasks.predictions import is_matching, predicted
-from sparrow.tasks.sample_weights import sample_weights
-from sparrow.tasks.task import Arrays, Task
+from sparrow.tasks.task import Arrays, Task, sample_weights
 
 States = dict[str, Any]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import sparrow
-from sparrow.config.loading.registries import REGISTRIES
+from sparrow.config.loading.json_schema import REGISTRIES
 from sparrow.data import IdFeature, SequenceFeature
 from sparrow.registry.schema import described
 

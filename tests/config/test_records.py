@@ -9,8 +9,8 @@ import pytest
 
 from sparrow import config, metrics, rules, schedules
 from sparrow.config import ConfigError, json_schema
-from sparrow.config.loading.plain import plain
-from sparrow.config.loading.registries import REGISTRIES
+from sparrow.config.loading.files import plain
+from sparrow.config.loading.json_schema import REGISTRIES
 from sparrow.data import Expr, IdFeature, Parquet, Tables, register_function
 from sparrow.models import (
     HSTU,

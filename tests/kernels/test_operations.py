@@ -9,7 +9,7 @@ import pytest
 
 from sparrow.jaxprs import walk
 from sparrow.kernels import BACKENDS, cuda, xla
-from sparrow.kernels.translate.operations import OPERATIONS
+from sparrow.kernels.translate.graph import OPERATIONS
 from sparrow.kernels.translate.trace import trace
 from sparrow.rules import Rule
 from tests.conftest import AVAILABLE

@@ -11,7 +11,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from sparrow import metrics
 from sparrow.metrics import grouped
-from sparrow.metrics.score_counts import ScoreCounts, roc_areas
+from sparrow.metrics.exact import ScoreCounts, roc_areas
 from tests.metrics.cases import run
 
 AUC, PRAUC = metrics.ExactAUC(), metrics.ExactPRAUC()

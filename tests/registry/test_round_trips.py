@@ -11,7 +11,7 @@ import jax
 import pytest
 
 from sparrow import config, losses, metrics, rules, schedules
-from sparrow.config.loading.registries import REGISTRIES
+from sparrow.config.loading.json_schema import REGISTRIES
 from sparrow.data import AutoDis, Expr, IdFeature, Parquet
 from sparrow.data.features.dynamic import DynamicRows
 from sparrow.models import MLP, TaskTower, Tower

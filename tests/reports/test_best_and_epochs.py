@@ -8,8 +8,7 @@ import pytest
 from sparrow.reports import compare
 from sparrow.reports.recorded import RecordedRun
 from sparrow.reports.smoothing import smoothed
-from sparrow.reports.spent import seconds, speed
-from sparrow.reports.tiles import tiles
+from sparrow.reports.tiles import seconds, speed, tiles
 from tests.reports.pages import charts
 from tests.reports.test_page import evaluation, page_of, train, write_run
 

@@ -8,7 +8,7 @@ import pytest
 
 from sparrow.cli import main
 from sparrow.reports import write_report
-from sparrow.reports.thinning import MOST
+from sparrow.reports.chart import MOST
 from tests.reports.pages import charts
 
 

@@ -11,7 +11,7 @@ import pytest
 import sparrow as sp
 from sparrow import runs
 from sparrow.config import ConfigError
-from sparrow.runs.loop.calls import calls_of
+from sparrow.runs.loop.staging import calls_of
 from sparrow.runs.step.program import refuse_calls
 from tests.runs import test_guards
 from tests.runs.cases import NAMES, case

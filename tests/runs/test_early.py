@@ -6,7 +6,7 @@ import pytest
 
 from sparrow.data import DataError
 from sparrow.feed import Waits
-from sparrow.runs.loop.early import Early
+from sparrow.runs.loop.staging import Early
 
 
 class Numbers:

@@ -12,7 +12,7 @@ import pytest
 from sparrow import runs
 from sparrow.cli import main
 from sparrow.config import ConfigError, dumps
-from sparrow.runs.recorded.appending import Appended
+from sparrow.runs.recorded.tensorboard import Appended
 from sparrow.runs.saved import machine, run_folder
 from sparrow.runs.step import memory
 from sparrow.runs.step.memory import Memory

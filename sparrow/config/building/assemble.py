@@ -7,10 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from sparrow.config.building.auto_vocabularies import fill_vocabularies
-from sparrow.config.building.candidates import label_lengths, label_of, read_labels
 from sparrow.config.building.label_ranges import checked_label
 from sparrow.config.building.optimizers import table_rules
-from sparrow.config.building.two_towers import candidate_keys, item_column, user_column
+from sparrow.config.building.two_towers import (
+    candidate_keys,
+    item_column,
+    label_lengths,
+    label_of,
+    read_labels,
+    user_column,
+)
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data, Mask, Tree
 from sparrow.config.sections.model import Model
@@ -113,7 +119,11 @@ def assemble(config: Config) -> Assembly:
     for group, names in model.groups.items():
         for name, lookup in zip(names, groups[group], strict=True):
             if (use := features[name].table_use) is not None:
-                uses[lookup] = use if lookup == name else _wide_twin(use, model.wide_dim)
+                uses[lookup] = (
+                    use
+                    if lookup == name
+                    else dataclasses.replace(use, table=use.table + WIDE, embedding_dim=model.wide_dim)
+                )
                 ids_of[lookup] = name
     _check_positions(model, groups, uses, {name: features[ids_of.get(name, name)].sequence_length for name in uses})
     try:
@@ -199,13 +209,13 @@ def train_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) 
     )
 
 
-def evaluate_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) -> Pipeline[Any]:
+def evaluate_pipeline(config: Config) -> Pipeline[Any]:
     """One pass over the data to evaluate on, in its own order."""
     source = need(need(config.data, "data").evaluate_rows, "data", "evaluate")
     negatives = need(config.data, "data").negatives
     count = None if negatives is None else negatives.evaluate_count or negatives.count
     size = config.evaluate.batch_size or config.train.batch_size
-    return _pipeline(config, source, prepare, _sampler(config, count), is_training=False, batch_size=size)
+    return _pipeline(config, source, None, _sampler(config, count), is_training=False, batch_size=size)
 
 
 def _sampler(config: Config, count: int | Literal["all"] | None) -> Callable[[Reader], Sampler] | None:
@@ -372,7 +382,3 @@ def _groups(model: Model, features: Mapping[str, Feature]) -> dict[str, list[str
                 [Problem(("data", "features"), f"'{lookup}' is the name of a wide table; choose another")]
             )
     return groups
-
-
-def _wide_twin(use: TableUse, dim: int) -> TableUse:
-    return dataclasses.replace(use, table=use.table + WIDE, embedding_dim=dim)

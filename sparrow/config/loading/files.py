@@ -1,4 +1,4 @@
-"""Configs in files and texts: YAML, JSON, Python, and TorchEasyRec's text format."""
+"""Configs in files, texts and plain values: YAML, JSON, Python, and TorchEasyRec's text format."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from sparrow.config.loading.overrides import override, parse_override
-from sparrow.config.loading.plain import plain
 from sparrow.config.loading.table_vocabularies import with_table_vocabularies
 from sparrow.config.sections.config import Config
+from sparrow.data import source_of
 from sparrow.errors import ConfigError, Problem, shown
 from sparrow.errors import Path as FieldPath
 from sparrow.files import AnyPath, at, run_file
-from sparrow.registry import freeze, nearest, yaml_loader
+from sparrow.optimizer import LossScale
+from sparrow.registry import freeze, nearest, written, yaml_loader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".config")
 MAX_VALUES: Final = 200_000
@@ -99,10 +102,7 @@ def loads(
 
 
 def from_mapping(
-    data: Any,
-    source: str | None = None,
-    overrides: Iterable[str] = (),
-    lines: Mapping[FieldPath, int] | None = None,
+    data: Any, source: str | None = None, overrides: Iterable[str] = (), lines: Mapping[FieldPath, int] | None = None
 ) -> Config:
     """Return the config that ``data`` describes. ``lines`` holds the lines of its values in the file."""
     if not isinstance(data, Mapping):
@@ -223,3 +223,36 @@ def _located(problem: Problem, lines: Mapping[FieldPath, int], overridden: Itera
     while path and path not in lines:
         path = path[:-1]
     return Problem(problem.path, problem.message, lines.get(path))
+
+
+def evaluated_on(config: Config, data: Any) -> Config:
+    """Return the config with other data to evaluate on, as `sparrow.data.source_of` takes it.
+
+    Files are read with the options of ``data.evaluate``, else of ``data.train``, where these read such files.
+    """
+    section = config.data
+    if section is None:
+        raise ConfigError([Problem(("data",), "is required")])
+    source = source_of(data, section.evaluate, section.train)
+    return config.model_copy(update={"data": section.model_copy(update={"evaluate": source})})
+
+
+def plain(value: Any, defaults: bool = False, where: str = "config") -> Any:
+    """Return a section, a record or a value as mappings, lists, strings and numbers.
+
+    Fields that have their default value are left out, unless ``defaults``; a record of defaults alone is its name.
+    """
+    if isinstance(value, BaseModel):
+        kept = [
+            name
+            for name, field in type(value).model_fields.items()
+            if defaults or field.is_required() or getattr(value, name) != field.get_default(call_default_factory=True)
+        ]
+        fields = {name: plain(getattr(value, name), defaults, f"{where}.{name}") for name in kept}
+        return value.written(fields) if hasattr(value, "written") else fields
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, defaults, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, defaults, where) for item in value]
+    made = written(value, defaults=defaults, where=where)
+    return made or True if isinstance(value, LossScale) else made

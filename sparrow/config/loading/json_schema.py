@@ -1,17 +1,31 @@
-"""The JSON schema of configs, with which editors complete and check them."""
+"""The JSON schema of configs, with which editors complete and check them: all kinds of records, all descriptions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import inspect
+import itertools
+import textwrap
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
-from sparrow.config.loading.descriptions import add_descriptions
-from sparrow.config.loading.registries import REGISTRIES
+from sparrow.config.loading.section import Section
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.tasks import METRIC_USE
+from sparrow.data.computed import registry as COMPUTED
+from sparrow.data.features import number_embeddings as NUMBER_EMBEDDINGS
+from sparrow.data.features import registry as FEATURES
+from sparrow.data.sources import registry as SOURCES
+from sparrow.dense import OPTIMIZERS
+from sparrow.embedding import INITIALIZERS
+from sparrow.losses import registry as LOSSES
 from sparrow.metrics import registry as METRICS
+from sparrow.models import registry as MODELS
+from sparrow.models.sequences import encoders as ENCODERS
 from sparrow.registry import PLACEHOLDER, Registry, fields_schema
+from sparrow.rules import RULES
+from sparrow.schedules import SCHEDULES
 
 GROUP_BY = {
     "type": "string",
@@ -63,3 +77,56 @@ def _resolved(node: Any) -> Any:
         return node
     rest = {key: _resolved(item) for key, item in node.items() if key != PLACEHOLDER}
     return {"$ref": f"#/$defs/{node[PLACEHOLDER]}", **rest} if PLACEHOLDER in node else rest
+
+
+def add_descriptions(schema: dict[str, Any]) -> None:
+    """Add the description of each field to pydantic's JSON schema of a section and of those inside it."""
+    forms = {**schema.get("$defs", {}), schema["title"]: schema}
+    for section in _sections(Section):
+        properties = forms.get(section.__name__, {}).get("properties", {})
+        for name, text in descriptions(section).items():
+            field = properties.get(name, {})
+            if forms.get(field.get("$ref", "").rpartition("/")[2], {}).get("description") != text:
+                field.setdefault("description", text)
+
+
+def descriptions(section: type[Section]) -> dict[str, str]:
+    """Return the description of each field that has one.
+
+    >>> from sparrow.config import TableOptimizer
+    >>> descriptions(TableOptimizer)["optimizer"]
+    'Their rule; with the learning rate 0 they are frozen.'
+    """
+    found = {}
+    for base in reversed(section.__mro__):
+        if not issubclass(base, Section):
+            continue
+        source = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(source, ast.ClassDef)
+        for field, below in itertools.pairwise(source.body):
+            is_field = isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+            if is_field and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                found[field.target.id] = inspect.cleandoc(str(below.value.value))  # type: ignore[attr-defined]
+    return found
+
+
+def _sections(base: type[Section]) -> Iterator[type[Section]]:
+    for section in base.__subclasses__():
+        yield section
+        yield from _sections(section)
+
+
+REGISTRIES: Final[tuple[Registry[Any], ...]] = (
+    SCHEDULES,
+    RULES,
+    OPTIMIZERS,
+    LOSSES,
+    METRICS,
+    FEATURES,
+    COMPUTED,
+    NUMBER_EMBEDDINGS,
+    SOURCES,
+    MODELS,
+    ENCODERS,
+    INITIALIZERS,
+)

@@ -26,12 +26,7 @@ from sparrow.registry import freeze, read, schema
 from sparrow.rules import Rule
 
 STRICT: Final = ConfigDict(
-    extra="forbid",
-    strict=True,
-    frozen=True,
-    allow_inf_nan=False,
-    arbitrary_types_allowed=True,
-    protected_namespaces=(),
+    extra="forbid", strict=True, frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True, protected_namespaces=()
 )
 """Unknown fields are refused, and nothing is converted in silence: "3" is not a number, 1 is not true."""
 

@@ -1,16 +1,17 @@
-"""`Section`: the base of all parts of a config."""
+"""`Section`: the base of all parts of a config, whose errors are one sentence each: field, problem, values allowed."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import pydantic
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from sparrow.config.loading.problems import problems
 from sparrow.config.loading.records import STRICT
-from sparrow.errors import ConfigError
-from sparrow.registry import freeze
+from sparrow.errors import ConfigError, Path, Problem, shown
+from sparrow.registry import freeze, nearest
 
 
 class Section(BaseModel):
@@ -27,3 +28,99 @@ class Section(BaseModel):
             super().__init__(**fields)
         except pydantic.ValidationError as error:
             raise ConfigError(problems(error, fields, type(self).model_fields)) from None
+
+
+_SENTENCES: Final[Mapping[str, str]] = {
+    "int_type": "must be an integer",
+    "int_from_float": "must be an integer",
+    "int_parsing_size": "must be an integer of reasonable size",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "string_type": "must be a text",
+    "string_too_short": "must not be empty",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "is_instance_of": "must be a list",
+    "dict_type": "must be a mapping of names to values",
+    "mapping_type": "must be a mapping of names to values",
+    "model_type": "must be a mapping of names to values",
+    "none_required": "must be left out",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+}
+
+_NOTHING: Final = object()
+
+
+def problems(error: ValidationError, data: Mapping[str, Any], names: Iterable[str]) -> list[Problem]:
+    """Return the problems of a model that was given ``data`` and has the fields ``names``.
+
+    Where a value may be of several types, pydantic has one error for each; they become one problem.
+    """
+    by_type: dict[Path, list[str]] = {}
+    result: list[Problem] = []
+    for item in error.errors(include_url=False):
+        path = _resolve(item["loc"], data, keep_last=item["type"] == "missing")
+        cause = item.get("ctx", {}).get("error")
+        if isinstance(cause, ConfigError):
+            result += [problem.under(path) for problem in cause.problems]
+            continue
+        if item["type"] == "missing":
+            result.append(Problem(path, "is required"))
+        elif item["type"] == "extra_forbidden":
+            result.append(Problem(path, f"unknown field: {nearest(str(item['loc'][-1]), names)}"))
+        elif item["type"] == "too_short":
+            # Entries that are wrong do not count for pydantic, and are problems of their own.
+            if not _inside_at(data, path):
+                result.append(Problem(path, "must not be empty"))
+        elif cause is not None:  # a check of ours, whose sentence is whole
+            result.append(Problem(path, str(cause)))
+        elif (sentence := _sentence(item["type"], item)) not in by_type.setdefault(path, []):
+            by_type[path].append(sentence)
+    for path, sentences in by_type.items():
+        result.append(Problem(path, " or ".join(sentences) + _given(path, data)))
+    return result
+
+
+def _sentence(kind: str, item: Any) -> str:
+    context = item.get("ctx", {})
+    if kind in _SENTENCES:
+        return _SENTENCES[kind].format(**context)
+    message = str(item["msg"])
+    return message[:1].lower() + message[1:]
+
+
+def _given(path: Path, data: Any) -> str:
+    """Return the tail of the sentence: the value, where there is one and it is not the whole config."""
+    value = _inside_at(data, path)
+    return f", got {shown(value)}" if path and value is not _NOTHING else ""
+
+
+def _inside_at(data: Any, path: Path) -> Any:
+    return functools.reduce(_inside, path, data)
+
+
+def _resolve(loc: Sequence[str | int], data: Any, keep_last: bool) -> Path:
+    """Pydantic's location without the tags that it adds for the members of a union."""
+    path: list[str | int] = []
+    value = data
+    for position, key in enumerate(loc):
+        below = _inside(value, key)
+        if below is not _NOTHING:
+            value = below
+        elif not (keep_last and position == len(loc) - 1):
+            continue
+        path.append(key)
+    return tuple(path)
+
+
+def _inside(value: Any, key: str | int) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(key, _NOTHING)
+    if isinstance(value, tuple | list) and isinstance(key, int) and key < len(value):
+        return value[key]
+    return _NOTHING

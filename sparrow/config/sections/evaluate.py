@@ -1,4 +1,4 @@
-"""The section ``evaluate`` of a config."""
+"""The section ``evaluate`` of a config, with ``evaluate.catalog``: ranks among all items, for two towers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from sparrow.config.loading.records import SourceRecord
 from sparrow.config.loading.section import Section
-from sparrow.config.sections.catalog import Catalog
 from sparrow.config.sections.train import Count, Name, NotNegative
 
 
@@ -70,3 +70,19 @@ class Evaluate(Section):
         if self.early_stopping is not None and self.every_steps is None and self.every_epochs is None:
             raise ValueError("early_stopping needs evaluations to watch; add every_steps or every_epochs")
         return self
+
+
+class Catalog(Section):
+    """Ranks of the chosen items among all items, and the metrics made of them, by user."""
+
+    items: SourceRecord | None = None
+    """A row per item, with the columns that its features need. Default: data.negatives.items, or the distinct items of
+    the data to train on."""
+    id_column: Name | None = None
+    """The column of the id in the items. Default: that of data.negatives, or data.item_column."""
+    user_column: Name | None = None
+    """The column of the user's id in the examples. Default: data.user_column; without it, each example is a user."""
+    top_k: Annotated[tuple[Count, ...], Field(min_length=1)] = (10, 20)
+    """The lengths of the lists: results are catalog_recall_at_10, catalog_ndcg_at_10, catalog_hr_at_10, ..."""
+    exclude_seen: bool = True
+    """Whether items that a user has in the data to train on are left out of his list."""

@@ -19,16 +19,7 @@ from sparrow.config.torcheasyrec.layers import (
     tower,
 )
 from sparrow.config.torcheasyrec.semantic_ids import SEMANTIC_IDS, rqkmeans, rqvae
-from sparrow.models import (
-    BayesTaskTower,
-    Capsules,
-    DINTower,
-    MINDUserTower,
-    ModelRecord,
-    Tower,
-    WukongLayer,
-    registry,
-)
+from sparrow.models import BayesTaskTower, Capsules, DINTower, MINDUserTower, ModelRecord, Tower, WukongLayer, registry
 
 MATCHING: Final = ("dssm", "dssm_v2", "dat", "mind", "hstu_match")
 """The models of two towers."""
@@ -71,17 +62,9 @@ def _value(held: Any) -> Any:
     return tuple(map(_value, held)) if is_list else held
 
 
-def _din_tower(block: Block) -> DINTower:
-    return DINTower(block["input"], mlp(block["attn_mlp"]))
-
-
 def _wukong_layer(block: Block) -> WukongLayer:
     with block.locating():
         return WukongLayer(**_taken(block, *(field.name for field in dataclasses.fields(WukongLayer))))
-
-
-def _dcn_v1(block: Block) -> Options:
-    return {**_taken(block, "deep", "final"), "cross_num": block["cross"]["cross_num"]}
 
 
 def _dcn_v2(block: Block) -> Options:
@@ -92,10 +75,6 @@ def _dcn_v2(block: Block) -> Options:
     }
 
 
-def _xdeepfm(block: Block) -> Options:
-    return {"cin_layer_size": block["cin"]["cin_layer_size"], **_taken(block, "deep", "final")}
-
-
 def _simple_multi_task(block: Block) -> Options:
     """Return a DBMTL that shares nothing: each task has its layers over the features."""
     towers = map(task_tower, block["task_towers"])
@@ -104,10 +83,6 @@ def _simple_multi_task(block: Block) -> Options:
 
 def _experts(block: Block) -> Options:
     return {**_taken(block, "expert_mlp", "gate_mlp", "task_towers"), "num_experts": block["num_expert"]}
-
-
-def _dbmtl(block: Block) -> Options:
-    return {**_experts(block), **_taken(block, "mask_net", "bottom_mlp")}
 
 
 def _pepnet(block: Block) -> Options:
@@ -131,10 +106,6 @@ def _matching(block: Block) -> Options:
         "similarity": block["similarity"].lower(),
         "negatives": "in_batch" if block["in_batch_negative"] else "sampled",
     }
-
-
-def _dssm(block: Block) -> Options:
-    return {**_matching(block), **_taken(block, "user_tower", "item_tower")}
 
 
 def _dat(block: Block) -> Options:
@@ -167,10 +138,6 @@ def _hstu_match(block: Block) -> Options:
     return {**_matching(block), "channel": channel, "item_tower": tower(block["item_tower"])}
 
 
-def _tdm(block: Block) -> Options:
-    return {**_taken(block["multiwindow_din"], "windows_len", "attn_mlp"), **_taken(block, "final")}
-
-
 def _rocket_launching(block: Block) -> Options:
     function = block["feature_distillation_function"]
     if function == "INNER_PRODUCT":
@@ -189,7 +156,7 @@ def _rocket_launching(block: Block) -> Options:
 _MESSAGES: Final[Mapping[str, Callable[[Block], Any]]] = {
     "MLP": mlp,
     "Tower": tower,
-    "DINTower": _din_tower,
+    "DINTower": lambda block: DINTower(block["input"], mlp(block["attn_mlp"])),
     "TaskTower": task_tower,
     "BayesTaskTower": bayes_tower,
     "ExtractionNetwork": extraction_network,
@@ -209,18 +176,19 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The models whose fields have the names of ours."""
 _OPTIONS: Final[Mapping[str, Callable[[Block], Options]]] = {
-    "dcn_v1": _dcn_v1,
+    "dcn_v1": lambda block: {**_taken(block, "deep", "final"), "cross_num": block["cross"]["cross_num"]},
     "dcn_v2": _dcn_v2,
-    "xdeepfm": _xdeepfm,
+    "xdeepfm": lambda block: {**_taken(block["cin"], "cin_layer_size"), **_taken(block, "deep", "final")},
     "simple_multi_task": _simple_multi_task,
     "mmoe": _experts,
-    "dbmtl": _dbmtl,
+    "dbmtl": lambda block: {**_experts(block), **_taken(block, "mask_net", "bottom_mlp")},
     "pepnet": _pepnet,
-    "dssm": _dssm,
-    "dssm_v2": _dssm,
+    **dict.fromkeys(
+        ("dssm", "dssm_v2"), lambda block: {**_matching(block), **_taken(block, "user_tower", "item_tower")}
+    ),
     "dat": _dat,
     "mind": _mind,
-    "tdm": _tdm,
+    "tdm": lambda block: _taken(block["multiwindow_din"], "windows_len", "attn_mlp") | _taken(block, "final"),
     "rocket_launching": _rocket_launching,
     "dlrm_hstu": ranker,
     "ultra_hstu": ranker,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from sparrow.config.torcheasyrec import text
@@ -152,7 +152,8 @@ def _read_field(
 ) -> None:
     name = field.name
     if name not in specs:
-        where.fail(f"unknown field: {nearest(name, _supported(specs))}", name)
+        supported = [known for known, spec in specs.items() if spec.kind != "refused"]
+        where.fail(f"unknown field: {nearest(name, supported)}", name)
     spec = specs[name]
     if spec.kind == "refused":
         where.findings.give(where.place(name), ", ".join(map(_shown, field.values)))
@@ -262,7 +263,3 @@ def _shown(value: text.Value) -> str:
         case text.String():
             return shown(value.value)
     return shown(value.text)[1:-1]
-
-
-def _supported(specs: Mapping[str, FieldSpec]) -> Sequence[str]:
-    return [name for name, spec in specs.items() if spec.kind != "refused"]

@@ -80,11 +80,7 @@ def _sequence_fields(entry: Entry, context: Context, are_ids: bool) -> dict[str,
         for field in ("sequence_length", "sequence_delim"):
             block.note("the feature is no sequence", field)
         return _pooling(entry, context) if are_ids else {"separator": context.separator}
-    made = {
-        "max_length": context.max_length(entry),
-        "separator": entry.sequence["sequence_delim"],
-        "keep": "first",
-    }
+    made = {"max_length": context.max_length(entry), "separator": entry.sequence["sequence_delim"], "keep": "first"}
     if entry.kind == "id_feature" and are_ids:
         block.note("an element is one id, so there is nothing to pool", "pooling")
         made |= {"pooling": context.poolings.get(entry.name), "value_separator": context.separator}

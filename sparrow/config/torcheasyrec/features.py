@@ -65,11 +65,7 @@ def fg_mode(data: Block) -> str:
 
 
 def features(
-    used: Sequence[Entry],
-    entries: Mapping[str, Entry],
-    data: Block,
-    poolings: Mapping[str, str],
-    longest: int | None,
+    used: Sequence[Entry], entries: Mapping[str, Entry], data: Block, poolings: Mapping[str, str], longest: int | None
 ) -> list[tuple[Feature, Block]]:
     """Return the used ones of all features, each with its message; problems are collected."""
     mode = fg_mode(data)
@@ -209,10 +205,6 @@ def _bags(entry: Entry, context: Context, element: Feature) -> Feature:
     return BagSequenceFeature(entry.name, element=element, fill=True, sequences=sequences, **fields)
 
 
-def _combo_sequence(entry: Entry, context: Context) -> Feature:
-    return _bags(entry, context, _combo(entry, context))
-
-
 def _tokenize_sequence(entry: Entry, context: Context) -> Feature:
     made = tokenize(entry.name, entry.block, source_fields(entry, context.entries))
     return _bags(entry, context, dataclasses.replace(made, default=made.default or "0"))
@@ -265,7 +257,7 @@ def _computed_sequence(entry: Entry, context: Context) -> Feature:
 SEQUENCES: Final[dict[str, Callable[[Entry, Context], Feature]]] = {
     "id_feature": _sequence,
     "raw_feature": _raw_sequence,
-    "combo_feature": _combo_sequence,
+    "combo_feature": lambda entry, context: _bags(entry, context, _combo(entry, context)),
     "tokenize_feature": _tokenize_sequence,
     "bool_mask_feature": _masked_sequence,
 }

@@ -208,12 +208,7 @@ def train_metric(block: Block) -> MetricUse:
 
 
 def task(
-    block: Block,
-    label: str,
-    num_class: int,
-    sample_weight: str | None,
-    columns: Mapping[str, str],
-    **fields: Any,
+    block: Block, label: str, num_class: int, sample_weight: str | None, columns: Mapping[str, str], **fields: Any
 ) -> Task:
     """Return the task of a message that has ``losses``, ``metrics`` and ``train_metrics``."""
     if not block["losses"]:

@@ -9,9 +9,8 @@ import jax
 import numpy as np
 import optax
 
-from sparrow.dense.stages.layout import StageLayout
 from sparrow.dense.stages.placement import place
-from sparrow.dense.stages.plan import Plan, StagedState, Traced, held_by, merged, shapes_of, unflatten_some
+from sparrow.dense.stages.plan import Plan, StagedState, StageLayout, Traced, held_by, merged, shapes_of, unflatten_some
 from sparrow.dense.stages.programs import Programs, Wanted
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import jax.numpy as jnp
 
 from sparrow.dense.registry import DenseOptimizer
-from sparrow.dense.whitening.spectral import Norm
+from sparrow.dense.whitening.factors import Norm
 from sparrow.fields import choice_of, integers_of, name_dtype, numbers_of
 
 

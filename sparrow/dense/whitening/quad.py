@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import optax
 
 from sparrow.dense.registry import register_optimizer
-from sparrow.dense.whitening.factors import FactorRule
+from sparrow.dense.whitening.factors import FactorRule, Norm, matmul
 from sparrow.dense.whitening.options import Whitening
-from sparrow.dense.whitening.spectral import Norm, matmul
 from sparrow.dense.whitening.transform import scale_by_whitening
 
 

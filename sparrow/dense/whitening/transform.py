@@ -1,23 +1,25 @@
-"""The optax transformation that whitens: momentum, factors, update; quad and skew differ in one rule only."""
+"""The optax transformation that whitens: momentum, factors, update, and their places on a mesh.
+
+quad and skew differ in one rule only.
+"""
 
 from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 
-from sparrow.dense.paths import path_names
+from sparrow.dense.paths import check_patterns, is_patterns, matching, path_names
 from sparrow.dense.whitening.factors import FactorRule, balance, initial_factor, move_side, precondition
 from sparrow.dense.whitening.layout import MatrixLayout, layout_of
 from sparrow.dense.whitening.options import Whitening
-from sparrow.dense.whitening.placed import by_name, constrain, on_mesh, scanned
 from sparrow.fields import is_zero
 
 _BALANCE_EVERY = 100
@@ -208,3 +210,70 @@ def _update_leaf(
 def _along_layers(values: jax.Array, layout: MatrixLayout, shape: tuple[int, ...]) -> jax.Array:
     """Return one value per layer so that it multiplies an array of the parameter's ``shape``."""
     return values.reshape(layout.layers, *[1] * (len(shape) - 1)) if layout.layers > 1 else values[0]
+
+
+def by_name(what: str, given: Any, tree: Any, default: Any) -> dict[str, Any]:
+    """Return the value of each leaf of ``tree`` by its path; ``given`` is a tree of values, or a function to one.
+
+    >>> by_name("scanned_layers", {"a": True, "b": False}, {"a": 0.0}, default=False)
+    {'a': True}
+    """
+    names = path_names(tree)
+    if given is None:
+        return dict.fromkeys(names, default)
+    found = given(tree) if callable(given) else given
+    plain = jax.tree.map(lambda _: 0, found, is_leaf=_is_value)  # None and PartitionSpec are values too
+    paths, values = path_names(plain), jax.tree.leaves(found, is_leaf=_is_value)
+    of_path = dict(zip(paths, values, strict=True))
+    for name in names:
+        if name not in of_path:
+            raise ValueError(f"{what} has no leaf '{name}'; it needs the structure of the parameters")
+    return {name: default if of_path[name] is None else of_path[name] for name in names}
+
+
+def scanned(given: Any, tree: Any, *, check: bool = False) -> dict[str, bool]:
+    """Return which leaves of ``tree`` are stacks of layers, by patterns over paths, a tree or a function."""
+    if is_patterns(given):
+        if check:
+            check_patterns([given], tree)
+        given = matching(given)
+    found = by_name("scanned_layers", given, tree, default=False)
+    for (name, stacked), leaf in zip(found.items(), jax.tree.leaves(tree), strict=False):
+        if not isinstance(stacked, bool):
+            raise ValueError(f"scanned_layers must hold True or False for '{name}', got {stacked!r}")
+        if stacked and not leaf.shape:
+            raise ValueError(f"scanned_layers is True for '{name}', which is a scalar and has no axis of layers")
+    return found
+
+
+def constrain(array: jax.Array, spec: PartitionSpec | None, what: str) -> jax.Array:
+    """Return the array laid out by ``spec`` over the mesh of the context; as it is without a spec."""
+    if spec is None:
+        return array
+    mesh = jax.sharding.get_abstract_mesh()
+    axes = [axis for entry in spec for axis in (entry if isinstance(entry, tuple) else (entry,)) if axis is not None]
+    missing = [axis for axis in axes if axis not in mesh.axis_names]
+    if mesh.empty or missing:
+        found = "there is none" if mesh.empty else f"its axes are {', '.join(mesh.axis_names)}"
+        raise ValueError(
+            f"{what} names the mesh axis {', '.join(map(repr, missing or axes))}, so init and update must run inside "
+            f"`with jax.set_mesh(mesh):` with a mesh that has it; {found}"
+        )
+    place: Any = jax.sharding.reshard if AxisType.Explicit in mesh.axis_types else jax.lax.with_sharding_constraint
+    placed: jax.Array = place(array, spec)
+    return placed
+
+
+def on_mesh(function: Callable[..., Any], *arguments: Any, results: Any) -> Any:
+    """Return ``function(*arguments)``; where axes of the mesh are explicit, the compiler places what is in between.
+
+    ``results`` are arrays that lie as the results shall.
+    """
+    if AxisType.Explicit not in jax.sharding.get_abstract_mesh().axis_types:
+        return function(*arguments)
+    lies = jax.tree.map(lambda array: jax.typeof(array).sharding.spec, results)
+    return jax.sharding.auto_axes(function, out_sharding=lies)(*arguments)
+
+
+def _is_value(leaf: Any) -> bool:
+    return leaf is None or isinstance(leaf, PartitionSpec)

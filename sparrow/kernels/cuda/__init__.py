@@ -87,11 +87,7 @@ def _lookup(table: jax.Array, lookups: Lookups, dtype: Any, with_order: bool) ->
 
 
 def update(
-    step: RowStep,
-    table: jax.Array,
-    slots: tuple[jax.Array, ...],
-    grads: EntryGradients,
-    scalars: StepScalars,
+    step: RowStep, table: jax.Array, slots: tuple[jax.Array, ...], grads: EntryGradients, scalars: StepScalars
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     """Apply ``step`` once to every row that ``grads`` touches; in place where table and slots are donated."""
     from sparrow.kernels.cuda import launches, programs, source, tuning

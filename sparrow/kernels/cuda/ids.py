@@ -191,12 +191,7 @@ _POINTERS = (
 
 
 def _arguments(
-    s: Settings,
-    state: IdState,
-    given: dict[str, Any],
-    count: int = 0,
-    set_size: int = 0,
-    *sizes: int,
+    s: Settings, state: IdState, given: dict[str, Any], count: int = 0, set_size: int = 0, *sizes: int
 ) -> list[Any]:
     """Return the one parameter of the kernels; ``sizes``: the last ones of struct Ids."""
     from sparrow.kernels.cuda.plan import NOTHING, number, together

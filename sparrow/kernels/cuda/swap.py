@@ -53,12 +53,7 @@ class PinnedMemory:
 
 
 def swap(
-    layout: Layout,
-    arrays: Sequence[jax.Array],
-    address: jax.Array,
-    records: int,
-    fresh: Changed,
-    gone: Changed,
+    layout: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, fresh: Changed, gone: Changed
 ) -> list[jax.Array]:
     """Store and read rows in one launch; arrays that are donated are changed in place."""
     from sparrow.kernels.cuda.plan import Call

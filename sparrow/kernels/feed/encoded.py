@@ -68,11 +68,7 @@ class Encoded:
         columns = self.columns.copy()
         columns[:, 0] += self.memory.__array_interface__["data"][0]
         answer: int = loaded.sparrow_feed_decode(
-            steps,
-            ctypes.c_int64(num_steps),
-            address(columns),
-            ctypes.c_int64(len(columns)),
-            ctypes.byref(target),
+            steps, ctypes.c_int64(num_steps), address(columns), ctypes.c_int64(len(columns)), ctypes.byref(target)
         )
         return answer
 

@@ -20,9 +20,8 @@ from sparrow.kernels.cuda import machine
 from sparrow.kernels.feed.loading import job as feed_job
 from sparrow.kernels.native import compiler, sources
 from sparrow.kernels.native.compiler import compile_library, levels, library_name
-from sparrow.kernels.native.host_library import SOURCES
-from sparrow.kernels.native.host_library import jobs as host_jobs
-from sparrow.kernels.native.library import ffi_content, shipped_name
+from sparrow.kernels.native.library import SOURCES, ffi_content, shipped_name
+from sparrow.kernels.native.library import jobs as host_jobs
 from sparrow.kernels.native.translate import translate
 from sparrow.kernels.row import LIMITS, RowStep
 from sparrow.rules import SGD, SHIPPED, Rule

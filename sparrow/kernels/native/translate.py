@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+from collections.abc import Iterable
 
 from sparrow.kernels.native import sources
-from sparrow.kernels.native.emit import emit
 from sparrow.kernels.row import RowStep
-from sparrow.kernels.translate.graph import build
+from sparrow.kernels.translate.graph import Graph, build
+from sparrow.kernels.translate.passes import Passes
 from sparrow.kernels.translate.trace import trace, trace_any_dim
-from sparrow.kernels.translate.values import C_TYPES
+from sparrow.kernels.translate.values import C_TYPES, Value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,3 +64,111 @@ def translate(step: RowStep) -> RowFunction:
         f"  using namespace sparrow;\n{code.body}\n}}\n"
     )
     return RowFunction(symbol, int.from_bytes(digest[:8], "big", signed=True), source, code.buffers)
+
+
+PARTS = {"+": ("0", "sum_parts"), "*": ("1", "product_parts")}
+"""The start of a sum and of a product, and the function that joins their parts. A maximum goes element by element."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RowCode:
+    """The body of a row step's C++ function.
+
+    Attributes:
+      body: the statements.
+      buffers: the number of vectors that the passes leave for one another.
+    """
+
+    body: str
+    buffers: int
+
+
+def emit(graph: Graph, row_type: str) -> RowCode:
+    """Return the C++ of ``graph``."""
+    return _Writer(graph).code(row_type)
+
+
+class _Writer(Passes):
+    def code(self, row_type: str) -> RowCode:
+        lines = [*self._inputs(row_type), *self._buffers(), *self.statements()]
+        for i, value in self.slots:
+            if not value.per_element:
+                lines.append(f"slot{i}_[0] = {self.text(value)};")
+        return RowCode("\n".join(f"  {line}" for line in lines), len(self.kept))
+
+    def _inputs(self, row_type: str) -> list[str]:
+        """Return the inputs as local names: a number held in a local cannot be changed by a write to the row."""
+        lines = [
+            "const int32_t dim = a.dim;",
+            f"{row_type}* __restrict row = static_cast<{row_type}*>(a.row);",
+            "const float* __restrict grad = a.grad;",
+        ]
+        for i, value in enumerate(self.graph.slots):
+            lines.append(f"float* __restrict slot{i}{'' if value.per_element else '_'} = a.slots[{i}];")
+            if not value.per_element:
+                lines.append(f"const float slot{i} = slot{i}_[0];")
+        used = {value.write() for value in self.values if value.leaf}
+        lines += [f"const float {name} = a.scalars[{name[6:]}];" for name in sorted(used) if name.startswith("scalar")]
+        lines += ["const uint32_t seed = a.seed;"] * ("seed" in used)
+        lines += ["const int32_t index = a.index;"] * ("index" in used)
+        return lines
+
+    def _buffers(self) -> list[str]:
+        """Where vectors stay between passes. A flag is kept as wide as a float, because that vectorizes best."""
+        types = {value: "uint32_t" if value.dtype == "bool" else value.c_type for value in self.kept}
+        return [
+            f"{types[value]}* __restrict kept{buffer} = "
+            f"reinterpret_cast<{types[value]}*>(a.scratch + {buffer} * scratch_stride(dim));"
+            for value, buffer in self.kept.items()
+        ]
+
+    def loop(self, number: int) -> list[str]:
+        """Pass ``number`` over the row.
+
+        A sum has `kParts` parts, each of every kParts-th element: these are independent of one another, and the same on
+        every processor.
+        """
+        reductions = self.reductions(number)
+        body = self.vectors(number)
+        before, after = [], []
+        for value in reductions:
+            name, operand = self.names[value], self.text(value.operands[0], number)
+            if value.reduction in PARTS:
+                start, together = PARTS[value.reduction]
+                before.append(f"{value.c_type} {name}_parts[kParts];")
+                before.append(f"for (int64_t k = 0; k < kParts; ++k) {name}_parts[k] = {start};")
+                body.append(f"{name}_parts[k] {value.reduction}= {operand};")
+                after.append(f"const {value.c_type} {name} = {together}({name}_parts);")
+            else:
+                before.append(f"{value.c_type} {name} = 0;")
+                body.append(f"{name} = i == 0 ? {operand} : {value.reduction}imum({name}, {operand});")
+        if number == self.last:
+            body += self.stores()
+        if not body:
+            return []
+        if any("(column)" in line for line in body):
+            body = ["const int64_t column = i;", *body]
+        return [*before, *_over_elements(body, reductions), *after]
+
+
+def _over_elements(body: list[str], reductions: list[Value]) -> list[str]:
+    """Return the loops that run ``body`` for every element i."""
+    if any(value.reduction not in PARTS for value in reductions):  # in order: a maximum must not lose a NaN
+        return ["for (int64_t i = 0, k = 0; i < dim; ++i) {", *_indent(body), "}"]  # all in the first part
+    if not reductions:
+        return ["#pragma omp simd", "for (int32_t i = 0; i < dim; ++i) {", *_indent(body), "}"]
+    body = ["const int64_t i = from + k;", *body]
+    loops = [
+        "int64_t from = 0;",
+        "for (; from + kParts <= dim; from += kParts) {",
+        *_indent(["#pragma omp simd", "for (int64_t k = 0; k < kParts; ++k) {", *_indent(body), "}"]),
+        "}",
+        "for (int64_t k = 0; from + k < dim; ++k) {",
+        *_indent(body),
+        "}",
+    ]
+    return ["{", *_indent(loops), "}"]
+
+
+def _indent(lines: Iterable[str]) -> list[str]:
+    return [f"  {line}" for line in lines]

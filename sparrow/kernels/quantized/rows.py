@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels.native.host_library import address, host_library
+from sparrow.kernels.native.library import address, host_library
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels.native.host_library import address, host_library
+from sparrow.kernels.native.library import address, host_library
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]

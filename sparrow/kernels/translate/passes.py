@@ -29,7 +29,7 @@ class Passes:
         self.level = self._levels()
         self.last = max(
             [self.level[value] for value in self.values if value.per_element]
-            + [self.level[value] - 1 for value in self.values if value.reduction],
+            + [self.level[value] - 1 for value in self.values if value.reduction]
         )
         self.passes = self._passes()
         self.names = {value: f"v{i}" for i, value in enumerate(self.values) if not value.leaf}

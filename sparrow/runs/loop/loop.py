@@ -11,11 +11,9 @@ from typing import Any
 from sparrow.data import DataError
 from sparrow.feed import Pipeline
 from sparrow.runs.errors import Elsewhere, Interrupted
-from sparrow.runs.loop.calls import calls_of, until_due
 from sparrow.runs.loop.clock import Clock
-from sparrow.runs.loop.early import Early
 from sparrow.runs.loop.progress import Best, Progress
-from sparrow.runs.loop.staging import Taken, groups_of
+from sparrow.runs.loop.staging import Early, Taken, calls_of, groups_of, until_due
 from sparrow.runs.loop.together import Batches
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.saved.loading import Extra

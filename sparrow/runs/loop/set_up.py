@@ -10,7 +10,7 @@ import gc
 import itertools
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TextIO
 
 import jax
@@ -32,19 +32,23 @@ from sparrow.data import Collisions, count_collisions
 from sparrow.feed import Pipeline
 from sparrow.files import AnyPath, at
 from sparrow.runs.errors import FolderError
-from sparrow.runs.loop.early import Early
+from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.loop.loop import Loop, Part, Trained
 from sparrow.runs.loop.placing import placed
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.loop.sharing import divide
-from sparrow.runs.loop.together import Together, batches_of
-from sparrow.runs.parts.endings import in_one_line
-from sparrow.runs.parts.evaluating import Watcher
+from sparrow.runs.loop.staging import Early, Taken
+from sparrow.runs.loop.together import Batches, Together, batches_of
+from sparrow.runs.parts.evaluating import Evaluating, Watcher
 from sparrow.runs.parts.large_pages import Moving, keep_freed_memory, move_to_large_pages
+from sparrow.runs.parts.learned_sizes import LearnedSizes
+from sparrow.runs.parts.profiling import PROFILE, Profile
 from sparrow.runs.parts.recording import Recorder
-from sparrow.runs.parts.saving import Saver
+from sparrow.runs.parts.reporting import Reporting
+from sparrow.runs.parts.saving import Saver, in_one_line
 from sparrow.runs.parts.signals import Signals
-from sparrow.runs.parts.usual import usual_parts
+from sparrow.runs.parts.stopping import check_metric
+from sparrow.runs.parts.windows import Windows
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.saved.differences import refuse_unequal
 from sparrow.runs.saved.loading import Extra, owned_words
@@ -56,7 +60,7 @@ from sparrow.runs.saved.vocabularies import Vocabularies
 from sparrow.runs.step.ahead import Ahead
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.runs.step.step import Steps, looks_ahead
-from sparrow.tasks import check_predictions
+from sparrow.tasks import Scores, check_predictions
 
 _BEGUN: Final = itertools.count()
 """Runs of this process that have begun."""
@@ -242,3 +246,57 @@ def length(config: Config, pipeline: Pipeline[Any]) -> Length:
         return Length(config, steps)
     epoch = max(1, -(-batches // train.accumulate))
     return Length(epochs_in_steps(config, epoch), steps, f"learning rates that count epochs: an epoch is {epoch} steps")
+
+
+def usual_parts(
+    recorder: Recorder, batches: Batches, signals: Signals, watch: Watcher | None, profile: int | None
+) -> list[Part]:
+    """Return the parts but the last ones, which save and stop: those that count and log, then those that judge.
+
+    Args:
+      recorder: writes the files of the report.
+      batches: the batches of training.
+      signals: interrupt evaluations.
+      watch: as of `sparrow.runs.train`.
+      profile: steps to trace; None: none.
+    """
+    program, folder = recorder.program, recorder.folder
+    data, config = program.config.data, program.config
+    evaluator = None if data is None or data.evaluate_rows is None else Evaluator(program)
+    _check_metrics(config, [] if evaluator is None else evaluator.names)
+    preparers, sizes = {"train": recorder.prepare}, {"train": config.train.batch_size}
+    if evaluator is not None:
+        preparers["evaluate"] = evaluator.prepare
+        sizes["evaluate"] = config.evaluate.batch_size or config.train.batch_size
+    parts: list[Part] = [recorder, _Checking(program, evaluator), LearnedSizes(preparers, sizes, program.embedder)]
+    if folder is not None and profile is not None:
+        parts.append(Profile(folder / PROFILE, profile))
+    column = None if data is None else data.time_column
+    if column is not None or config.evaluate.windows is not None:
+        parts.append(Windows(program, column, "s" if data is None else data.time_unit))
+    parts.append(Reporting(program, batches, recorder.prepare.unvarying))
+    if evaluator is not None:
+        if isinstance(batches, Together):
+            evaluator.share(batches.requests)
+        parts.append(Evaluating(evaluator, recorder, signals, watch))
+    return parts
+
+
+def _check_metrics(config: Config, names: Sequence[str]) -> None:
+    best_by, stopping = config.train.checkpoint.best_by, config.evaluate.early_stopping
+    if best_by is not None:
+        check_metric(best_by.metric, names, ("train", "checkpoint", "best_by", "metric"))
+    if stopping is not None:
+        check_metric(stopping.metric, names, ("evaluate", "early_stopping", "metric"))
+
+
+class _Checking(Part):
+    """Checks that outputs, labels and metrics fit together, by the first batch."""
+
+    def __init__(self, program: Program, evaluator: Evaluator | None) -> None:
+        self._scores: list[Scores] = [program.train_scores, *([evaluator.scores] if evaluator else [])]
+
+    def take(self, loop: Loop, call: Sequence[Taken]) -> None:
+        """Check it before the first step."""
+        if loop.steps == loop.began_at:
+            loop.program.check(loop.state, call[0].batches[0].feed, *self._scores)

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Mapping
 
 from sparrow.runs.evaluating.evaluation import LOSS, EvaluationInterrupted, Evaluator
-from sparrow.runs.loop.calls import is_due
 from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.progress import Best
+from sparrow.runs.loop.staging import is_due
 from sparrow.runs.parts.recording import Recorder
 from sparrow.runs.parts.signals import Signals
 from sparrow.runs.parts.stopping import Watch, is_better

@@ -16,8 +16,7 @@ from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.staging import Taken
 from sparrow.runs.recorded.environment import Environment
 from sparrow.runs.recorded.hot_words import hot_words
-from sparrow.runs.recorded.table_ids import with_ids
-from sparrow.runs.recorded.traffic import Traffic
+from sparrow.runs.recorded.traffic import Traffic, with_ids
 from sparrow.runs.step.program import Program
 
 

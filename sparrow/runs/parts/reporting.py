@@ -12,8 +12,8 @@ import jax
 from sparrow.config import dense_optimizer
 from sparrow.feed import Pipeline, Unvarying
 from sparrow.fields import at_step
-from sparrow.runs.loop.calls import is_due
 from sparrow.runs.loop.loop import Loop, Part
+from sparrow.runs.loop.staging import is_due
 from sparrow.runs.loop.together import Batches
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.runs.step.step import Report

@@ -16,9 +16,8 @@ import numpy.typing as npt
 
 from sparrow.embedding import Embedder
 from sparrow.feed import Prepared
-from sparrow.runs.loop.calls import is_due
 from sparrow.runs.loop.loop import Loop, Part
-from sparrow.runs.loop.staging import Taken
+from sparrow.runs.loop.staging import Taken, is_due
 from sparrow.runs.recorded.traffic import Counted
 from sparrow.runs.step.program import Program
 from sparrow.tasks import WINDOW

@@ -15,9 +15,8 @@ from typing import Any, Final, TextIO
 
 from sparrow.files import drop_output
 from sparrow.processes import tell_progress
-from sparrow.runs.recorded.appending import Appended
 from sparrow.runs.recorded.notebook import NotebookBar, is_notebook
-from sparrow.runs.recorded.tensorboard import EventFile, event_file_name
+from sparrow.runs.recorded.tensorboard import Appended, EventFile, event_file_name
 from sparrow.runs.saved.written import WrittenFiles
 
 METRICS: Final = "metrics.jsonl"

@@ -81,7 +81,8 @@ class _Start:
         embedding = placed(embedder, embedding, list(tables), read)
         for name, source in self.moved.items():
             log(f"table '{name}': {(source >= 0).sum():,} rows are of known ids, {(source < 0).sum():,} start fresh")
-        counts = f"{sum(key.slot is None for key in tables)} tables and {sum(map(_is_param, leaves))} parameters"
+        parameters = sum(name.startswith(PARAMS) for name in leaves)
+        counts = f"{sum(key.slot is None for key in tables)} tables and {parameters} parameters"
         beside = " with their optimizer" if self.start.optimizer else ""
         log(f"starting from {self.saved.path}: {counts}{beside}; left fresh: {self._left(tables, leaves)}")
         return joined(embedding, others)
@@ -220,10 +221,6 @@ class _Start:
         fresh = [f"table '{key.table}'" for key in self.rows if key.slot is None and key not in tables]
         fresh += [path for path in self.params if PARAMS + path not in leaves]
         return ", ".join([*fresh, *([] if self.start.optimizer else ["the optimizer"])]) or "nothing"
-
-
-def _is_param(name: str) -> bool:
-    return name.startswith(PARAMS)
 
 
 def _plain(table: str) -> str:

@@ -84,7 +84,7 @@ def _tables(program: Program, state: TrainState, feed: Feed) -> Iterator[str]:
         if embedder.shards is not None and embedder.shards.processes > 1:  # no process can hold the table
             yield f"feature '{name}' is not finite in {_some(rows, examples)}: its table, or the weights of its ids"
             continue
-        broken = _broken_rows(program, embedding, tables[name])
+        broken = np.flatnonzero(~np.asarray(_finite_rows(embedder.table(embedding, tables[name]))))
         if len(broken):
             cause = f"table '{tables[name]}' is not finite in {_some(broken, None)}"
         else:
@@ -124,10 +124,6 @@ def _rows(array: Any) -> Any:
     if not jnp.issubdtype(array.dtype, jnp.floating):
         return np.array([], np.int64)
     return np.flatnonzero(~np.isfinite(array.astype(np.float32)).reshape(len(array), -1).all(axis=1))
-
-
-def _broken_rows(program: Program, embedding: Any, table: str) -> Any:
-    return np.flatnonzero(~np.asarray(_finite_rows(program.embedder.table(embedding, table))))
 
 
 @jax.jit

@@ -109,10 +109,7 @@ class Program:
         except ValueError as error:  # patterns of parameters are known to match, or not, only here
             raise ConfigError([Problem(("train", "dense_optimizer"), str(error))]) from None
         refuse_calls(config, embedder)
-        return cls(
-            *(config, assembly, embedder, trainer, apply, (params, rest)),
-            has_statistics=has_statistics,
-        )
+        return cls(*(config, assembly, embedder, trainer, apply, (params, rest)), has_statistics=has_statistics)
 
     def preparer(self, traffic: Traffic | None = None, *, use: Use = "evaluate") -> Preparer:
         """Return the work of a pipeline's thread on each batch. Each pipeline has its own, with its own sizes.

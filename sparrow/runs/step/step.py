@@ -77,9 +77,7 @@ class Found(NamedTuple):
 
 
 def train_step(
-    program: Program,
-    log: Callable[[str], None] | None = None,
-    compiling: Context = contextlib.nullcontext,
+    program: Program, log: Callable[[str], None] | None = None, compiling: Context = contextlib.nullcontext
 ) -> TrainStep:
     """Return the compiled step: ``step(state, feeds, go)`` takes the micro-batches of one step; the state is donated.
 

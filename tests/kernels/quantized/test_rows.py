@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sparrow.kernels.native.host_library import host_library
+from sparrow.kernels.native.library import host_library
 from sparrow.kernels.quantized import QuantizedTable, dequantize, quantize, record_bytes
 
 

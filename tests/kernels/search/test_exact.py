@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sparrow.kernels.native.host_library import host_library
+from sparrow.kernels.native.library import host_library
 from sparrow.kernels.search import Excluded, best_rows
 
 
