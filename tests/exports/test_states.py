@@ -1,5 +1,7 @@
 """Exports with states: a history is computed once, and candidates and new events follow it."""
 
+import functools
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -80,9 +82,9 @@ def folder(tmp_path_factory):
     return made
 
 
-def exported(folder, name, **options):
-    run = runs.train(described(folder, name))
-    run.export(folder / name, states=True, overwrite=True, **options)
+@functools.cache
+def exported(folder, name):
+    runs.train(described(folder, name)).export(folder / name, states=True)
     return serving.load(folder / name)
 
 
