@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import io
+import itertools
 import json
 import multiprocessing
 import os
@@ -72,7 +73,7 @@ class Child:
         self.start()
 
     def look(self) -> bool:
-        """Start it again where it ended by itself, which is a fault unless the stream is over; return whether it did."""
+        """Start it again where it ended by itself, a fault unless the stream is over; return whether it did."""
         if self.process.poll() is None:
             return False
         self.ended_by_itself += 1
@@ -166,7 +167,7 @@ def compared(answers: Path, judged: Path) -> dict[str, Any]:
             disagree += 1  # a step that was made again after a kill has other bits
         truth[own["step"]] = new
     steps = sorted(truth)
-    changed = [float(np.abs(truth[a] - truth[b]).max()) for a, b in zip(steps, steps[1:], strict=False)]
+    changed = [float(np.abs(truth[a] - truth[b]).max()) for a, b in itertools.pairwise(steps)]
     for line in answers.read_text().splitlines():
         own = json.loads(line)
         if "error" in own:
@@ -209,7 +210,12 @@ def main() -> None:
     given = parser.parse_args()
     folder = given.folder.absolute()
     (folder / "clicks").mkdir(parents=True)
-    source = {"name": "follow", "path": f"{folder}/clicks/*.parquet", "poll_seconds": 0.1, "end_marker": f"{folder}/END"}
+    source = {
+        "name": "follow",
+        "path": f"{folder}/clicks/*.parquet",
+        "poll_seconds": 0.1,
+        "end_marker": f"{folder}/END",
+    }
     saving = "train.checkpoint={every_minutes: 5, keep: 2, deltas: {every_seconds: 3, compact_after: 50}}"
     export = {"every_seconds": 2, "folder": f"{folder}/export", "full_after": 100}
     (folder / "config.yaml").write_text(config.dumps(base(source, 1024, export=export)))
