@@ -22,6 +22,8 @@ from sparrow.rules import PER_ROW, SGD, Rule
 
 LEAST_GROUPED = 1024
 """Dynamic tables with fewer rows have one group of ids by device: small groups would fill unequally."""
+MOST_DYNAMIC = 256
+"""Dynamic tables of a stack: backend cuda takes 2,048 groups of ids."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +171,8 @@ def stack_tables(
         alike += (apart and table.memory is not None, table.dynamic is not None, places.get(table.name))
         alike += (table.name if dynamic_alone and table.dynamic is not None else "",)
         stacks = groups.setdefault(alike, [[]])
-        if sum(other.vocabulary_size for other in stacks[-1]) + table.vocabulary_size > MAX_ROWS:
+        many = table.dynamic is not None and len(stacks[-1]) == MOST_DYNAMIC
+        if many or sum(other.vocabulary_size for other in stacks[-1]) + table.vocabulary_size > MAX_ROWS:
             stacks.append([])
         stacks[-1].append(table)
     return tuple(
@@ -228,13 +231,15 @@ def check_rule(step: RowStep) -> None:
 def _segments(table: TableSpec, devices: int, first: int, none: int) -> list[ids.Segment]:
     """Return the groups of a dynamic table's ids on each of ``devices``, equally large; ``first``: its first row there.
 
-    Each device has its own row for unknown ids. Small tables have one group by device.
+    Each device has its own row for unknown ids. Small tables have one group by device, as have those that never evict:
+    each of their rows is for any id.
     """
     dynamic = table.dynamic
     if dynamic is None:
         raise ValueError(f"table '{table.name}' is not dynamic")
     counts = dynamic.admit > 1
-    grouped = table.vocabulary_size >= LEAST_GROUPED and ids.GROUPS % devices == 0
+    evicts = dynamic.evict != "none"
+    grouped = evicts and table.vocabulary_size >= LEAST_GROUPED and ids.GROUPS % devices == 0
     groups = ids.GROUPS // devices if grouped else 1
     each = table.vocabulary_size // (devices * groups)
     if each <= dynamic.reserved:

@@ -35,6 +35,12 @@ def test_tables_of_one_kind_share_an_array():
     assert stacks == [["a", "b", "f"], ["c"], ["d"], ["e"], ["g"], ["h"], ["i"]]
 
 
+def test_a_stack_has_at_most_256_dynamic_tables():
+    many = [table(f"t{number}", Adagrad(0.1), dynamic=sp.Dynamic()) for number in range(257)]
+    emb = embedder(*many, table("plain", Adagrad(0.1)))
+    assert sorted(len(stack.tables) for stack in emb.stacks) == [1, 1, 256]
+
+
 def test_a_table_does_not_depend_on_its_neighbors():
     """Initial values and updates are the same whether a table stands alone or in a stack."""
     first, second = table("first", Adagrad(0.1, initial_accumulator=0.3)), table("second", Adagrad(0.2), rows=11)

@@ -212,6 +212,15 @@ def test_a_full_table_of_one_group_comes_back_in_eight(evict, monkeypatch):
     assert set(range(340)) <= kept  # each group has fewer of them than rows
 
 
+@pytest.mark.parametrize("backend", ["xla", "native"])
+def test_a_table_that_never_evicts_has_all_its_rows_for_any_ids(backend):
+    emb = sp.Embedder(embedder(rows=1040, evict="none", unknown="zeros").features, backend=backend)
+    state, batch = assigned(emb, emb.init(jax.random.key(0)), list(range(1040)))
+    held = emb.held(state, "users")
+    assert (held.used, held.evicted) == (1040, 0)
+    assert np.asarray(emb.lookup(state, batch)["user"]).any(axis=1).all()
+
+
 def test_bad_specs_are_refused():
     with pytest.raises(ValueError, match="vocabulary_size must be at least 2, as unknown ids share one row"):
         embedder(rows=1)
