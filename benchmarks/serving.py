@@ -118,8 +118,8 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
 
-    def ask(self, request: bytes) -> None:
-        self.began = time.perf_counter()
+    def ask(self, request: bytes, began: float | None = None) -> None:
+        self.began = time.perf_counter() if began is None else began
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
@@ -182,7 +182,10 @@ def together(url: str, bodies: list[bytes], clients: int, seconds: float, sent: 
 
 
 def paced(url: str, bodies: list[bytes], rate: float, seconds: float, sent: Any) -> None:
-    """Send one row at a time, at random moments, ``rate`` in a second: requests do not wait for each other."""
+    """Send one row at a time, at random moments, ``rate`` in a second, and measure from these moments on.
+
+    A request that finds all connections busy, or the client late, waits, and its wait counts.
+    """
     requests = itertools.cycle(requests_of(url, bodies))
     moments = np.cumsum(np.random.default_rng(0).exponential(1 / rate, int(rate * seconds))).tolist()
 
@@ -199,8 +202,8 @@ def paced(url: str, bodies: list[bytes], rate: float, seconds: float, sent: Any)
         idle += [await _connect(url, answered) for _ in range(256)]
         began, start, at = time.process_time(), time.perf_counter(), 0
         while at < len(moments):
-            while at < len(moments) and start + moments[at] <= time.perf_counter():
-                idle.pop().ask(next(requests))
+            while idle and at < len(moments) and start + moments[at] <= time.perf_counter():
+                idle.pop().ask(next(requests), start + moments[at])
                 at += 1
             await asyncio.sleep(0 if at == len(moments) else max(0.0, start + moments[at] - time.perf_counter()))
         await done

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels.quantized import QuantizedTable
+from sparrow.kernels.quantized import described, fill_rows
 from sparrow.serving.lookup import Table
 from sparrow.serving.packed import Span
 
 Array = npt.NDArray[Any]
+IDS: Final = 4
+"""The place of the row of ids in a lookup that is `described`."""
 
 
 class _Lookup(NamedTuple):
@@ -35,6 +37,9 @@ class PlainLookups:
         self._lookups = [
             _Lookup(name, self._features.index(features[name]), table, places[name]) for name, table in tables.items()
         ]
+        self._names = [lookup.name for lookup in self._lookups]
+        described_ = [described(table, feature, place.start) for _, feature, table, place in self._lookups]
+        self._described = np.array(described_, np.int64).reshape(-1, 6)
 
     def fill(self, ids: Mapping[str, Any], inputs: Array) -> Sequence[str]:
         """Write the rows of features whose ids are plain and in range. Return the names of the lookups made."""
@@ -44,21 +49,18 @@ class PlainLookups:
             return ()
         matrix: npt.NDArray[np.int32] = np.array([given[i] for i in plain])  # (features, rows)
         # Read as unsigned, a negative id is a huge one.
-        fit = np.all(matrix.view(np.uint32) < self._rows[plain], axis=1).tolist()
-        fitting = {i: own for i, own, is_fit in zip(plain, matrix, fit, strict=True) if is_fit}
-        made = []
-        rows = matrix.shape[1]
-        for name, feature, table, place in self._lookups:
-            own = fitting.get(feature)
-            if own is not None:
-                out = inputs[:rows, place.start : place.stop]
-                if isinstance(table, QuantizedTable):
-                    table.fill(own, out)
-                elif table.dtype == np.float32:
-                    table.take(own, 0, out, "clip")
-                else:
-                    out[...] = table.take(own, 0)
-                made.append(name)
+        fit = np.all(matrix.view(np.uint32) < self._rows[plain], axis=1)
+        lookups, made = self._described, self._names
+        if len(plain) < len(given) or not fit.all():
+            places = {feature: place for place, feature in enumerate(plain) if fit[place]}
+            kept = [i for i, lookup in enumerate(self._lookups) if lookup.feature in places]
+            lookups, made = lookups[kept], [made[i] for i in kept]
+            lookups[:, IDS] = [places[self._lookups[i].feature] for i in kept]
+        if not fill_rows(lookups, matrix, inputs):
+            for name, _, table, place in self._lookups:
+                if name in made:
+                    own = matrix[lookups[made.index(name), IDS]]
+                    inputs[: len(own), place.start : place.stop] = table.take(own, axis=0)
         return made
 
 

@@ -166,7 +166,7 @@ def _runs(cpu_level: int) -> list[str]:
 KERNELS: Final = pathlib.Path(__file__).parents[1]
 SOURCES: Final = {
     "search": (KERNELS / "search" / "src" / "search.cc", "sparrow_search", "rows are searched"),
-    "quantized": (KERNELS / "quantized" / "src" / "quantized.cc", "sparrow_dequantize", "tables of few bits are read"),
+    "quantized": (KERNELS / "quantized" / "src" / "quantized.cc", "sparrow_fill_rows", "rows of exports are read"),
 }
 """By library: its source, its function, and the work that NumPy does where there is no compiler."""
 

@@ -103,20 +103,43 @@ class QuantizedTable:
 
     def fill(self, ids: npt.NDArray[np.int32], out: Floats) -> None:
         """Write the rows of ids to the rows of ``out``; an id that is not in the table has zeros."""
-        loaded = host_library("quantized")
-        if loaded is None:
+        if not fill_rows(np.array([described(self)], np.int64), np.asarray(ids, np.int32)[None], out):
             inside = (ids >= 0) & (ids < len(self))
             out[...] = dequantize(self.records[np.where(inside, ids, 0)], self.dim, self.bits)
             out[~inside] = 0
-            return
-        wanted = np.ascontiguousarray(ids, np.int32)
-        stride = out.strides[0] // 4 if len(out) > 1 else self.dim
-        sizes = (len(self), self.dim, self.bits)
-        given = (address(self.records), *map(ctypes.c_int64, sizes), address(wanted), ctypes.c_int64(len(wanted)))
-        loaded.sparrow_dequantize(*given, address(out), ctypes.c_int64(stride))
 
-    def take(self, ids: npt.NDArray[np.int32]) -> Floats:
-        """Return the rows of ids."""
+    def take(self, ids: npt.NDArray[np.int32], axis: int = 0) -> Floats:
+        """Return the rows of ids, as an array's ``take`` along axis 0 does."""
         out = np.empty((len(ids), self.dim), np.float32)
         self.fill(ids, out)
         return out
+
+
+KINDS: Final = {"float32": 0, "float16": 1, "bfloat16": 2}
+"""The numbers by which compiled code knows dtypes; codes have their bits instead."""
+
+
+def described(table: Any, ids: int = 0, column: int = 0) -> tuple[int, ...]:
+    """Return a lookup for `fill_rows`: a table, which must outlive it, the row of its ids, its column in ``out``."""
+    kind, held = (table.bits, table.records) if isinstance(table, QuantizedTable) else (KINDS[table.dtype.name], table)
+    return held.ctypes.data, *table.shape, kind, ids, column
+
+
+def fill_rows(lookups: npt.NDArray[np.int64], ids: npt.NDArray[np.int32], out: Floats) -> bool:
+    """Write the rows of all lookups, `described` each, to ``out``; an id that is not in its table has zeros.
+
+    Args:
+      lookups: (lookups, 6).
+      ids: (features, rows).
+      out: its first rows are written to.
+
+    Returns:
+      Whether they were written: not without a compiler.
+    """
+    loaded = host_library("quantized")
+    if loaded is None:
+        return False
+    wanted = np.ascontiguousarray(ids)
+    sizes = ctypes.c_int64(len(lookups)), ctypes.c_int64(wanted.shape[1]), ctypes.c_int64(out.strides[0] // 4)
+    loaded.sparrow_fill_rows(address(lookups), sizes[0], address(wanted), sizes[1], address(out), sizes[2])
+    return True

@@ -1,11 +1,14 @@
 """Rows of few bits: within half a scale of their values, compiled as in NumPy and in XLA, odd rows and odd sizes."""
 
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
 from sparrow.kernels.native.library import host_library
 from sparrow.kernels.quantized import QuantizedTable, dequantize, quantize, record_bytes
+from sparrow.serving.packed import Span
+from sparrow.serving.plain import PlainLookups
 
 
 def rows(count, dim):
@@ -52,3 +55,33 @@ def test_compiled_rows_are_those_of_numpy_and_of_xla(bits):
 def test_numbers_that_do_not_fit_are_refused(value):
     with pytest.raises(ValueError, match="numbers of 8 bits are between -65504 and 65504; the table has others"):
         quantize(np.array([[1.0, value]], np.float32), 8)
+
+
+def test_lookups_in_tables_of_all_kinds_are_written_at_once():
+    """Those that a batch has not, or has with ids out of range, are left to others."""
+    values = rows(40, 5)
+    tables = {
+        "a": values,
+        "b": values.astype(np.float16),
+        "c": values.astype(ml_dtypes.bfloat16),
+        "d": QuantizedTable(quantize(values, 8), 5, 8),
+        "e": QuantizedTable(quantize(values, 4), 5, 4),
+    }
+    places = {name: Span(5 * i, 5 * i + 5) for i, name in enumerate(tables)}
+    lookups = PlainLookups(tables, {"a": "x", "b": "y", "c": "x", "d": "z", "e": "y"}, places)
+    x, y, z = (np.random.default_rng(seed).integers(0, 40, 9).astype(np.int32) for seed in range(3))
+    ids_of = {"a": x, "b": y, "c": x, "d": z, "e": y}
+    for missing, left in ((), ()), (("y",), ("b", "e")), (("x", "z"), ("a", "c", "d")):
+        given = {
+            name: np.append(own[:-1], [40]).astype(np.int32) if name in missing else own
+            for name, own in {"x": x, "y": y, "z": z}.items()
+        }
+        for batch in (given, {name: own for name, own in given.items() if name not in missing}):
+            out = np.full((12, 25), 7.0, np.float32)
+            made = lookups.fill(batch, out)
+            assert list(made) == [name for name in tables if name not in left]
+            for name, table in tables.items():
+                place = places[name]
+                own = np.asarray(table.take(ids_of[name], axis=0), np.float32) if name in made else 7.0
+                np.testing.assert_allclose(out[:9, place.start : place.stop], np.broadcast_to(own, (9, 5)), rtol=1e-6)
+            assert (out[9:] == 7).all()
