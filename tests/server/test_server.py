@@ -5,6 +5,8 @@ import contextlib
 import json
 import re
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import aiohttp
@@ -17,6 +19,8 @@ from sparrow.exports.folder import whole
 from sparrow.server import Limits
 from sparrow.server.connections import SPARE
 from sparrow.server.running import Options, running
+from sparrow.server.service import Service
+from sparrow.serving.function import Function
 from tests.exports.cases import WORDS, config, program_and_state, rows
 
 DOCS = Path(__file__).parents[2] / "docs" / "serving.md"
@@ -94,6 +98,75 @@ def test_answers_equal_the_model(two):
     assert 'sparrow_requests_total{path="/predict",status="200"} 55.0' in metrics
     batches = next(line for line in metrics.splitlines() if line.startswith("sparrow_batch_rows_count"))
     assert float(batches.split()[1]) < 55  # requests were gathered
+
+
+@contextlib.asynccontextmanager
+async def held_together(monkeypatch, folder, count):
+    """A client whose requests are answered only when ``count`` of them wait."""
+    made, free = [], threading.Event()
+    monkeypatch.setattr("sparrow.server.running.Service", lambda *given: made.append(Service(*given)) or made[0])
+    async with serving_of(folder) as client:
+        gatherer = made[0]._gatherer
+
+        def hold():
+            while gatherer.waiting < count and not free.is_set():
+                time.sleep(0.001)
+
+        holder = threading.Thread(target=gatherer.between, args=(hold,))
+        holder.start()
+        try:
+            yield client
+        finally:
+            free.set()
+            await asyncio.to_thread(holder.join)
+
+
+@pytest.mark.parametrize("bad", [{"user": 99}, {"item": "\ud800"}, {"user": "nobody"}, {}])
+def test_requests_of_all_kinds_that_wait_together_get_their_own_answers(two, monkeypatch, bad):
+    """One that cannot be converted makes the conversion of all fail: then each is converted alone."""
+    model, table, joint = serving.load(two / "deepfm"), rows(12), []
+    whole_rows = table.to_pylist()
+    lacking = [{name: value for name, value in row.items() if name != "item"} for row in whole_rows[:2]]
+    texts = [row | {"user": str(row["user"])} for row in whole_rows[2:4] if row["user"] is not None]
+    texts = [] if bad.get("user") == 99 or "item" in bad else [texts]  # with them, no joint conversion is tried
+    good = [[row] for row in whole_rows[4:]] + [lacking, *texts, whole_rows[:3]]
+    expected = [
+        model.predict({name: [row.get(name) for row in part] for name in table.column_names})["click"] for part in good
+    ]
+    bodies = [json.dumps({"rows": part}).encode() for part in good]
+    wrong = json.dumps({"rows": [whole_rows[5] | bad]}).encode()
+    together = Function.read_together
+
+    def watched(self, parts):
+        joint.append(None)
+        joint[-1] = together(self, parts)
+        return joint[-1]
+
+    monkeypatch.setattr(Function, "read_together", watched)
+
+    async def ask():
+        async with held_together(monkeypatch, two / "deepfm", len(bodies) + 3) as client:
+            asked = [post(client, body) for body in bodies[:4]]
+            asked += [post(client, wrong), *(post(client, as_arrow(table.slice(i, 5)), headers=ARROW) for i in (0, 5))]
+            return await asyncio.gather(*asked, *(post(client, body) for body in bodies[4:]))
+
+    answers = asyncio.run(ask())
+    status, found = answers.pop(4)
+    if bad:
+        assert status == 400
+        (name,) = bad
+        assert f"column '{name}'" in found["error"]
+        assert "row 0" in found["error"]
+    else:
+        assert status == 200
+    for start, (status, body) in zip((0, 5), (answers.pop(4), answers.pop(4)), strict=True):
+        assert status == 200
+        wanted = model.predict(table.slice(start, 5))["click"]
+        np.testing.assert_allclose(of_arrow(body)["click"], wanted, rtol=1e-5)
+    for (status, found), wanted in zip(answers, expected, strict=True):
+        assert status == 200, found
+        np.testing.assert_allclose(found["predictions"]["click"], wanted, rtol=1e-5)
+    assert joint == [None] * len(joint) != []  # each joint conversion failed, or was not possible
 
 
 def test_columns_that_all_rows_lack_are_missing_values(two):
