@@ -9,7 +9,9 @@ import pytest
 import sparrow as sp
 from sparrow import config, runs
 from sparrow.losses import Platt
+from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.loop.progress import Best, Progress
+from tests.runs.cases import IDS, NAMES, case
 
 MORE = ["train.sparse_optimizer={name: adagrad, learning_rate: 0.5}", "train.dense_optimizer.learning_rate=0.02"]
 
@@ -81,3 +83,64 @@ def test_a_checkpoint_of_an_earlier_version_has_no_loss_of_the_best_step():
     kept = Progress(best=Best(3, 0.9, 0.2)).to_dict()
     assert Progress.from_dict(kept).best == Best(3, 0.9, 0.2)
     assert Progress.from_dict({**kept, "best": [3, 0.9]}).best.loss is None
+
+
+def test_calibration_without_rows_to_evaluate_on_is_refused(tmp_path):
+    with pytest.raises(
+        config.ConfigError, match=r"tasks\.click\.calibrate: true needs rows that are held out"
+    ) as found:
+        runs.train(case("tasks.click.calibrate=true", "data.evaluate=null"), tmp_path / "run", stream=io.StringIO())
+    assert "data.split" in str(found.value)
+
+
+def test_each_task_has_its_own_scaling():
+    data = frame(1_200)
+    data["z"] = 1 - data["y"] * (np.arange(1_200) % 4 > 0)
+    held = {name: values[800:] for name, values in data.items()}
+    rows = {name: values[:800] for name, values in data.items()}
+    run = sp.fit(rows, target=["y", "z"], evaluate=held, epochs=3, overrides=MORE, stream=io.StringIO())
+    assert run.config.evaluate.early_stopping.metric == "y/calibrated_log_loss"
+    assert run.config.tasks["y"].calibration != run.config.tasks["z"].calibration
+    made = run.predict(held)
+    for task in "yz":
+        found = log_loss(held[task], made[task].astype(np.float64))
+        assert found == pytest.approx(run.results[f"{task}/calibrated_log_loss"], abs=5e-3)
+        assert found < run.results[f"{task}/log_loss"]
+
+
+SCALED = ("tasks.click.calibrate=true", "evaluate={every_steps: 2}", "train.checkpoint={every_steps: 2}")
+
+
+def test_a_resumed_run_has_the_same_scaling(tmp_path):
+    complete = runs.train(case(*SCALED, "train.steps=6"), tmp_path / "complete", stream=io.StringIO())
+    scalings = []
+    for steps in (4, 4, 6):  # the second evaluates nothing
+        more = case(*SCALED, f"train.steps={steps}")
+        run = runs.train(more, tmp_path / "run", resume=True, stream=io.StringIO())
+        scalings.append(run.config.tasks["click"].calibration)
+    assert scalings[0] is not None
+    assert scalings[0] == scalings[1] != scalings[2]
+    assert scalings[2] == complete.config.tasks["click"].calibration
+
+
+def test_deltas_of_a_timed_export_keep_the_scaling_of_the_complete_one(tmp_path):
+    """The first export is complete, at step 3, after an evaluation; its scaling is compiled into its programs."""
+    settings = (*SCALED, "train.steps=6", "export={every_steps: 3}")
+    run = runs.train(case(*settings), tmp_path / "run", stream=io.StringIO())
+    first = runs.load(tmp_path / "run", step=2).config.tasks["click"].calibration
+    model, rows = sp.serving.load(tmp_path / "run" / "export"), {name: np.arange(IDS) for name in NAMES}
+    assert (model.version.step, model.version.delta) == (6, 1)
+    last = run.config.tasks["click"].calibration
+    assert first != last
+    p = np.clip(run.predict(rows)["click"].astype(np.float64), 1e-7, 1 - 1e-7)
+    plain = (np.log(p / (1 - p)) - last.intercept) / last.slope
+    expected = 1 / (1 + np.exp(-(first.slope * plain + first.intercept)))
+    np.testing.assert_allclose(model.predict(rows)["click"], expected, rtol=1e-4)
+
+
+def test_of_equal_best_steps_the_one_with_the_least_loss_is_used(tmp_path, monkeypatch):
+    values = iter([(0.6, 0.1), (0.7, 0.5), (0.7, 0.4), (0.7, 0.45)])
+    monkeypatch.setattr(Evaluator, "__call__", lambda *_: dict(zip(("auc", "loss"), next(values), strict=True)))
+    best_by = "train.checkpoint={best_by: {metric: auc, mode: max}}"
+    run = runs.train(case("evaluate={every_steps: 1}", "train.steps=4", best_by), tmp_path, stream=io.StringIO())
+    assert (run.step, run.results["loss"]) == (3, 0.4)

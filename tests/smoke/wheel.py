@@ -69,10 +69,17 @@ def check(distribution: Path, python: str) -> None:
                 shutil.rmtree(folder / made)
 
 
+def pythons() -> list[str]:
+    """The supported Pythons that start here: pyenv has a command for each, even for those that are switched off."""
+    named = [found for name in PYTHONS if (found := shutil.which(name))]
+    return [name for name in named if not subprocess.run([name, "--version"], capture_output=True).returncode] or [
+        sys.executable
+    ]
+
+
 def main(distributions: list[Path]) -> None:
-    pythons = [found for name in PYTHONS if (found := shutil.which(name))] or [sys.executable]
     for distribution in distributions:
-        for python in pythons:
+        for python in pythons():
             check(distribution, python)
 
 

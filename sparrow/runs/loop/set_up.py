@@ -264,6 +264,9 @@ def usual_parts(
     data, config = program.config.data, program.config
     evaluator = None if data is None or data.evaluate_rows is None else Evaluator(program)
     _check_metrics(config, [] if evaluator is None else evaluator.names)
+    if evaluator is None and (asked := [name for name, task in config.tasks.items() if task.calibrate]):
+        fault = "true needs rows that are held out: give data.evaluate or data.split, or remove it"
+        raise ConfigError([Problem(("tasks", name, "calibrate"), fault) for name in asked])
     preparers, sizes = {"train": recorder.prepare}, {"train": config.train.batch_size}
     if evaluator is not None:
         preparers["evaluate"] = evaluator.prepare
