@@ -144,6 +144,7 @@ def _exports(config: Config, folder: RunFolder | None) -> list[Part]:
 
 def _log(config: Config, folder: RunFolder | None, steps: int | None, stream: TextIO | None, progress: Progress) -> Log:
     """Return the log, which goes on where the run does."""
+    by = config.train.checkpoint.best_by or config.evaluate.early_stopping
     return Log(
         None if folder is None else folder.written,
         total=None if steps is None else progress.began + steps,
@@ -151,6 +152,7 @@ def _log(config: Config, folder: RunFolder | None, steps: int | None, stream: Te
         stream=stream,
         done=progress.steps,
         lengths=progress.log,
+        first=None if by is None else by.metric,
     )
 
 

@@ -41,6 +41,7 @@ class Log:
         stream: TextIO | None = None,
         done: int = 0,
         lengths: Mapping[str, int] = MappingProxyType({}),
+        first: str | None = None,
     ) -> None:
         """Open the files.
 
@@ -52,8 +53,9 @@ class Log:
           done: steps that a run made before it was resumed.
           lengths: the result of `lengths` when that run was saved. Lines after it are cut off, except the
             last line of training of a run that had made all its steps.
+          first: the metric that lines show after the loss: the one that chooses the best step.
         """
-        self._written = written
+        self._written, self._first = written, first
         self._lines: Appended | None = None
         self._events: EventFile | None = None
         if written is not None:
@@ -112,7 +114,10 @@ class Log:
         if reasons:
             plain[UNDEFINED] = dict(reasons)
         self._keep(kind, step, {"time": round(time.time(), 3), **plain}, histograms)
-        shown = "  ".join(f"{_short(name)} {formatted(name, v)}" for name, v in values.items() if _is_short(name))
+        names, hidden = on_a_line(values, self._first)
+        shown = "  ".join(f"{RATES.get(name, name)} {formatted(name, values[name])}" for name in names)
+        if hidden:
+            shown += f"  and {hidden} more" + (f" in {METRICS}" if self._lines is not None else "")
         if self._bar is not None and kind == "train":
             speed = f"{values['examples_per_second']:,.0f}/s  " if "examples_per_second" in values else ""
             show, text = self._bar.show, speed + shown.partition("  examples_per_second")[0]
@@ -219,6 +224,12 @@ RATES: Final = {"learning_rate/dense": "lr", "learning_rate/sparse": "sparse_lr"
 """The learning rates that a line shows, and their names there."""
 
 
+MOST: Final = 5
+"""Metrics on a line, the loss included; ``metrics.jsonl`` and the report have all of them."""
+OF_THE_RUN: Final = ("examples", "waiting_for_data", "cache_", "event_time", "late", "skipped", "loss_scale")
+"""The beginnings of the names of numbers that are always shown."""
+
+
 def _is_short(name: str) -> bool:
     """Return whether a number is shown on a line; norms by parameter, other rates and memory are for the report."""
     return name in RATES or (
@@ -227,8 +238,22 @@ def _is_short(name: str) -> bool:
     )
 
 
-def _short(name: str) -> str:
-    return RATES.get(name, name)
+def on_a_line(names: Iterable[str], first: str | None = None) -> tuple[list[str], int]:
+    """Return the numbers that a line shows, at most `MOST` metrics among them, and how many metrics it does not show.
+
+    >>> on_a_line(["loss", "auc", "ndcg", "mrr", "recall", "mae", "rmse", "examples_per_second"], "rmse")
+    (['loss', 'rmse', 'auc', 'ndcg', 'mrr', 'examples_per_second'], 2)
+    """
+    short = [name for name in names if _is_short(name)]
+    metrics = [name for name in short if not _is_of_the_run(name)]
+    metrics.sort(key=lambda name: (name != "loss", name != first))
+    rest = [name for name in short if _is_of_the_run(name)]
+    return [*metrics[:MOST], *rest], len(metrics[MOST:])
+
+
+def _is_of_the_run(name: str) -> bool:
+    """Return whether a number is a rate, a speed, a time or a count, and no metric."""
+    return name in RATES or name.startswith(OF_THE_RUN)
 
 
 def _bar(total: int | None, done: int) -> _Bar | NotebookBar | None:
