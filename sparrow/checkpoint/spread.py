@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sparrow.embedding.sharding import blocks, layout, shards
 
 BLOCK_BYTES: Final = 4 << 20
-"""What is copied off or onto the devices at once: large enough for the disk, small beside everything else."""
+"""Bytes that are copied from or to the devices at once: large enough for the disk, small beside everything else."""
 
 Array = npt.NDArray[Any]
 

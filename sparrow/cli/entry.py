@@ -134,10 +134,10 @@ def collect_seldom() -> None:
 
 
 SWITCH: Final = "SPARROW_KEEP_PROGRAMS"
-"""Set to 0, nothing is kept."""
+"""The variable that turns the keeping of programs off: 0."""
 
 LEAST_SECONDS: Final = 0.0
-"""Programs that are compiled quicker than this are not kept: also the smallest take longer to compile than to load."""
+"""Programs that are compiled quicker than this are not kept: loading them would save little."""
 
 
 def keep_programs() -> None:

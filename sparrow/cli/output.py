@@ -30,12 +30,12 @@ def tell_errors_to(listener: Callable[[str, int], None]) -> None:
 
 
 def set_quiet(is_quiet: bool) -> None:
-    """Choose whether results and errors alone are written."""
+    """Choose whether only results and errors are written."""
     _quiet[:] = [True] * is_quiet
 
 
 def is_quiet() -> bool:
-    """Return whether results and errors alone are written."""
+    """Return whether only results and errors are written."""
     return bool(_quiet)
 
 
@@ -61,7 +61,7 @@ def out(text: str, end: str = "\n") -> None:
 
 
 def note(line: str) -> None:
-    """Write a line that is no result to the standard error."""
+    """Write a line that is not a result to the standard error."""
     if not _quiet:
         print(line, file=sys.stderr)
 

@@ -73,7 +73,7 @@ def make_parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         added = commands.add_parser(command.name, help=command.text, description=command.text)
         added.set_defaults(command=command)
-        added.add_argument("--quiet", action="store_true", help="write results and errors alone")
+        added.add_argument("--quiet", action="store_true", help="write only results and errors")
         added.add_argument(
             "--import", dest="imports", action="append", metavar="FILE", help="Python file with parts of your own"
         )

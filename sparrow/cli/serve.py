@@ -27,12 +27,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--user-seconds", type=seconds, default=0.0, help="time to keep the vectors of users with keys; by default 0"
     )
     parser.add_argument("--page", metavar="FOLDER", help="a page for browsers, served below /page/")
-    parser.add_argument("--max-rows", type=at_least_one, default=10_000, help="of a request; by default 10000")
+    parser.add_argument("--max-rows", type=at_least_one, default=10_000, help="rows of a request; by default 10000")
     parser.add_argument(
-        "--max-values", type=at_least_one, default=1_000_000, help="of a request in lists; by default 1000000"
+        "--max-values",
+        type=at_least_one,
+        default=1_000_000,
+        help="values in the lists of a request; by default 1000000",
     )
     parser.add_argument("--max-body", type=at_least_one, default=8 << 20, help="bytes of a request; by default 8 MiB")
-    parser.add_argument("--batch-rows", type=at_least_one, default=1024, help="computed at a time; by default 1024")
+    parser.add_argument(
+        "--batch-rows", type=at_least_one, default=1024, help="rows computed at a time; by default 1024"
+    )
     parser.add_argument(
         "--gather-ms",
         type=_milliseconds,

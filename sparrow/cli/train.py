@@ -55,7 +55,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=1,
         metavar="MIN",
-        help="go on with fewer processes, MIN at least, where as many did not come to a new checkpoint",
+        help="go on with fewer processes, at least MIN, where the same number did not reach a new checkpoint",
     )
     group.add_argument("--restarted", action="store_true", help=argparse.SUPPRESS)
 
@@ -77,7 +77,7 @@ def restarts(options: argparse.Namespace) -> Restarts:
             return step, (checkpoints / str(step)).stat().st_mtime_ns / 1e9
         return step, 0.0
 
-    # A run that is to be replaced, or to go on with new data, is none to resume before it has a checkpoint of its own.
+    # A run that is replaced, or goes on with new data, is resumed only once it has a checkpoint of its own.
     replaced = newest() if options.overwrite or options.onward is not None else None
 
     def fewer(count: int) -> int | None:

@@ -18,11 +18,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FIELD=VALUES",
         help="to search: LOW..HIGH, LOW..HIGH:log, or A|B|C in quotes; FIELD=VALUE is the same in all trials",
     )
-    parser.add_argument("--folder", default="tune", help="of the search; one that was stopped goes on; by default tune")
-    parser.add_argument("--trials", type=at_least_one, default=20, help="in all; by default 20")
+    parser.add_argument("--folder", default="tune", help="folder of the search, which continues there; by default tune")
+    parser.add_argument("--trials", type=at_least_one, default=20, help="number of trials; by default 20")
     parser.add_argument("--metric", help="the result to improve; by default the one of early stopping, or the loss")
     parser.add_argument("--mode", choices=("min", "max"), help="by default min for losses and errors, else max")
-    parser.add_argument("--seed", type=int, default=0, help="of the search; by default 0")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the search; by default 0")
 
 
 def run(options: argparse.Namespace) -> None:

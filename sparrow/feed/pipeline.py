@@ -149,7 +149,7 @@ class Pipeline(Generic[T]):
         if self._reader.grows and division.shares > 1:
             raise ValueError("a source that grows is read by one process in this version; use one")
         if self._negatives is not None or self.batching.cost is not None:
-            raise ValueError("negatives, masks and costs are of complete batches; the data cannot be divided")
+            raise ValueError("negatives, masks and costs need complete batches; the data cannot be divided")
         self.division = division
         shares = (SharePosition(0, 0, 0, 0),) * division.shares if division.shares > 1 else ()
         self._start = self._at = dataclasses.replace(self._start, shares=shares)

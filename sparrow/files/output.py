@@ -1,4 +1,4 @@
-"""The standard output, where nobody takes what is written to it."""
+"""The standard output after its reader has gone."""
 
 from __future__ import annotations
 

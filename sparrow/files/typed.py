@@ -1,4 +1,4 @@
-"""JSON as records: every value of the declared type, whoever wrote the file."""
+"""JSON as records: every value is checked against its declared type."""
 
 from __future__ import annotations
 

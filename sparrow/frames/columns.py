@@ -3,7 +3,8 @@
 A guess is cheap to override, so the rules are few:
 
 * strings, categories and booleans are ids; so are integers whose name sounds like one (``user_id``, ``zip_code``) or
-  that have few values, at most `FEW`, or `SOME` that come often; other integers, and floats, are numbers;
+  that have few values, at most `FEW`, or `SOME` that come often, or thousands without gaps of which some come far
+  more often than their neighbors; other integers, and floats, are numbers;
 * ids get a vocabulary where all of them were seen and there are at most `MAX_WORDS`, rows by number where they are
   numbered already, and else are hashed;
 * numbers are standardized, after a logarithm where a few of them are huge;
@@ -37,6 +38,8 @@ FEW: Final = 50
 SOME: Final = 1_000
 """So are integers of at most this many values that come `OFTEN` times each, on average."""
 OFTEN: Final = 50
+ROUGH: Final = 4.0
+"""How much more than by chance the counts of neighboring ids differ, as squares."""
 BUCKETS: Final = 10
 EPOCH: Final = (315_532_800, 4_102_444_800)
 """Seconds since 1970 of the years 1980 and 2100: integers between them, or a thousand times them, are times."""
@@ -148,7 +151,7 @@ class _Column(NamedTuple):
             if is_unique and (_sounds_like_ids(self.name) or _is_numbering(values)):
                 return None, "left out: it is different in every row"
             few = distinct <= FEW or (distinct <= SOME and rows >= OFTEN * distinct)
-            is_id = kind == "id" or (kind is None and (few or _sounds_like_ids(self.name)))
+            is_id = kind == "id" or (kind is None and (few or _sounds_like_ids(self.name) or _look_like_ids(values)))
             return self._ids(values) if is_id else self._number(values)
         if types.is_floating(of) or types.is_decimal(of):
             whole = _as_integers(values) if kind == "id" or (kind is None and _sounds_like_ids(self.name)) else None
@@ -173,11 +176,11 @@ class _Column(NamedTuple):
         numbers = pa.types.is_floating(entries.type) if kind is None else kind == "number"
         if numbers and len(lengths) == 1 and lengths[0] > 0:
             dim = int(lengths[0])
-            return RawFeature(self.name, dim=dim), f"{dim} numbers a row"
+            return RawFeature(self.name, dim=dim), f"{dim} numbers per row"
         if numbers:
             return None, "left out: lists of numbers of different lengths"
         if _is_list(entries.type) or not (_is_text(entries.type) or pa.types.is_integer(entries.type)):
-            return None, f"left out: {entries.type} are no ids"
+            return None, f"left out: {entries.type} cannot be ids"
         return self._ids(entries, pooling="mean")
 
     def _bag_of_text(self) -> Made:
@@ -220,6 +223,24 @@ class _Column(NamedTuple):
 
 def _sounds_like_ids(name: str) -> bool:
     return any(_OF_IDS.fullmatch(word.lower()) for word in _WORD.findall(name))
+
+
+def _look_like_ids(values: Any) -> bool:
+    """Return whether integers are numbered ids: thousands without large gaps, whose neighbors come unequally often.
+
+    The counts of neighboring numbers, such as ages or distances, differ by chance alone: by about their square root.
+    Numbers that people round come at multiples of ten.
+    """
+    counted = values.drop_null().value_counts()
+    numbers, counts = counted.field("values").to_numpy(), counted.field("counts").to_numpy()
+    low, high = int(numbers.min()), int(numbers.max())
+    if not (len(numbers) > SOME and low >= 0 and high - low < 2 * len(numbers) and counts.sum() >= 4 * len(numbers)):
+        return False
+    by_number = np.zeros(high - low + 1)
+    by_number[numbers - low] = counts
+    both = by_number[1:] + by_number[:-1]
+    chance = np.mean(np.diff(by_number)[both > 0] ** 2 / both[both > 0])  # 1 for counts that differ by chance
+    return bool(chance > ROUGH and counts[numbers % 10 == 0].sum() < 0.2 * counts.sum())
 
 
 def _is_text(kind: Any) -> bool:
@@ -266,7 +287,7 @@ def without_repeats(readings: Sequence[Reading], table: Any, named: Collection[s
     """Return the readings without columns that repeat another one, unless they are ``named``.
 
     A column repeats an id where each id has one value of it, and there are more than half as many values as ids: it
-    tells nothing about an id that the row of the id in the table does not, and is learned by heart. A genre, which many
+    adds nothing to the embedding of that id, and is memorized. A genre, which many
     items share, stays.
 
     >>> users = np.arange(400) % 100

@@ -189,7 +189,7 @@ def guess(
     Args:
       data: a frame of pandas or Polars, an Arrow table, columns by name, the path of Parquet or text files, a source.
       target: the column to predict, or several of them; None: a log of choices, such as views or purchases, where each
-        row is a user and an item that he chose: give ``user`` and ``item``.
+        row is a user and an item that the user chose: give ``user`` and ``item``.
       model: the name of a model, or a mapping with its name and options; None: "deepfm", for a log "dssm", with
         ``time`` "sasrec".
       evaluate: a share of the rows to hold out, other data to evaluate on, or None. True: a tenth of the rows, fewer
@@ -300,7 +300,7 @@ def guess(
         chooser = user[0] if user else user_of(kept, section)
         if chooser is not None:
             made["data"]["user_column"] = chooser
-            notes += (f"'{chooser}' is the user: items that a user chose are no negatives of his other rows",)
+            notes += (f"'{chooser}' is the user: items that a user chose are not negatives of the user's other rows",)
         if not targets:
             made["data"]["item_column"] = item[0]
     return Guess(configs.from_mapping(made, overrides=overrides), tasks, readings, notes)

@@ -281,10 +281,10 @@ def _for_batches(rule: dict[str, Any], batch_size: int) -> dict[str, Any]:
 
 
 RANKING: Final = Settings(8, 0.2, _decayed(0.1, 0.3), _decayed(0.2, 0.05))
-"""Ids of a few rows are not learned by heart, and the linear part is learned before products of ids are."""
+"""Ids of a few rows are not memorized, and the linear part is learned before products of ids are."""
 TWO_TOWERS: Final = Settings(64, 0.0, {"name": "adam", "learning_rate": 0.003}, most=1024, shrink=0.3)
 """The work of a batch grows with its square, and 1,023 negatives are enough. Vectors shrink by 0.09 % with each update,
-which keeps users and items of few rows near to the popular items instead of learning their rows by heart."""
+which keeps users and items of few rows near to the popular items instead of memorizing their rows."""
 NEXT_ITEM: Final = Settings(64, 0.0, {"name": "adam", "learning_rate": 0.002}, most=128)
 """An example is a complete history."""
 PATIENCE: Final = 4

@@ -8,7 +8,7 @@
 `Reconstruction`          a vector, of a model of semantic ids
 `jrc`                     a yes-or-no label: ranking within a session and calibration together
 `bpr`                     pairs: the chosen item above the others
-`gbce`                    the chosen item against sampled ones, each by itself, as gSASRec has it
+`gbce`                    the chosen item against sampled ones, each by itself, as in gSASRec
 `in_batch_softmax`        two towers: the chosen item among all items of the batch
 `sampled_softmax`         two towers: the chosen item among sampled ones
 `reduce`                  the mean of the values, with sample weights

@@ -64,7 +64,7 @@ class CandidateSoftmax(Loss):
         return ("query", "item")
 
     def prediction(self, output: Towers) -> jax.Array:
-        """Return the score of each query's own item, divided by the temperature as the loss has it."""
+        """Return the score of each query's own item, divided by the loss's temperature."""
         return output.own_scores() / self.temperature
 
     def at_positions(self, output: Positions) -> jax.Array:
@@ -92,7 +92,7 @@ class InBatchSoftmax(CandidateSoftmax):
       item_ids: ``(items,)`` integers (or a NumPy array of strings). Another item with the id of the query's own is left
         out of its softmax; None leaves nothing out.
       user_ids: ``(batch,)``, the users of the queries, given with ``item_ids``. All items that a user chose in the
-        batch are left out of the softmax of his other rows; None: each row is a user of its own.
+        batch are left out of the softmax of the user's other rows; None: each row is a user of its own.
 
     Attributes:
       temperature: above 0; may be an array, to be learned.
@@ -189,7 +189,7 @@ class SampledSoftmax(CandidateSoftmax):
         is left out of the softmax; None leaves nothing out.
       negative_ids: the same for the negatives, of their shape without ``dim``; given with ``positive_ids``.
       user_ids: ``(batch,)``, the users of the queries, given with the ids. All items that a user chose in the batch are
-        left out of the softmax of his rows; None: each row is a user of its own.
+        left out of the softmax of the user's rows; None: each row is a user of its own.
 
     Attributes:
       temperature: above 0; may be an array, to be learned.

@@ -122,7 +122,7 @@ def bpr(positive_logits: ArrayLike, negative_logits: ArrayLike, where: ArrayLike
 @register_loss("gbce")
 @dataclasses.dataclass(frozen=True)
 class GBCE(Loss):
-    """Generalized binary cross entropy of the chosen item and sampled negatives, as gSASRec has it.
+    """Generalized binary cross entropy of the chosen item and sampled negatives, as in gSASRec.
 
     ::
 

@@ -24,7 +24,7 @@ class Towers(NamedTuple):
       negative_ids: (negatives,), the ids of the items drawn.
       takes_part: (batch, shared + own), not 0 where a query has an item drawn as its negative. The queries share the
         first negatives; behind these, each has as many of its own. Instead of ids.
-      users: (batch,), the ids of the users: items that a user chose in the batch are no negatives of his; None: not
+      users: (batch,), the ids of the users: items that a user chose in the batch are not its negatives; None: not
         known.
       positive_log_q: (batch,), the logarithm of how often each chosen item is expected among the candidates; None: not
         known.

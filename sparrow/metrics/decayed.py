@@ -180,17 +180,17 @@ class Decayed(Metric[DecayedState]):
 
     @property
     def needs_groups(self) -> bool:  # type: ignore[override]
-        """As the inner metric."""
+        """Call the inner metric."""
         return self.metric.needs_groups
 
     @property
     def needs_probabilities(self) -> bool:
-        """As the inner metric."""
+        """Call the inner metric."""
         return self.metric.needs_probabilities
 
     @property
     def jittable(self) -> bool:
-        """As the inner metric."""
+        """Call the inner metric."""
         return self.metric.jittable
 
     def init(self) -> DecayedState:

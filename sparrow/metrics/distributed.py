@@ -155,7 +155,7 @@ def _transpose(parts: NDArray[np.uint8]) -> NDArray[np.uint8]:
 _METRIC: Final = "metric"
 _MAGIC: Final = b"sparrow metric 1"
 _HEAD: Final = struct.Struct("<HBB")
-"""Of an array: the bytes of its name, the place of its dtype in `_DTYPES`, the number of its dimensions."""
+"""The header of an array: the bytes of its name, the place of its dtype in `_DTYPES`, the number of its dimensions."""
 _DTYPES: Final = ("|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8")
 
 

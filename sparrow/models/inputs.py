@@ -270,7 +270,7 @@ class Inputs:
     def vectors(self, name: str, *, beside_numbers: bool = False) -> Group:
         """Return the looked-up features of the group ``name``, which must have one dim.
 
-        A group with numbers is refused, unless ``beside_numbers`` says that something else reads those.
+        A group with numbers is refused, unless ``beside_numbers``: something else reads those.
 
         >>> inputs = Inputs(acts={"user": 4, "item": 4}, numbers={"age": 1}, groups={"deep": ["user", "age", "item"]})
         >>> inputs.vectors("deep", beside_numbers=True).names

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from sparrow.processes.supervising import Child, Start, end_with_parent, passed_on, run_once
 
 FINAL: Final = (0, 2, 130, 143)
-"""Exit codes after which a run does not begin again: it is complete, was started by mistake, or was told to stop."""
+"""Exit codes after which a run does not begin again: it is complete, its command was wrong, or a signal stopped it."""
 
 _progress: list[int] = []
 

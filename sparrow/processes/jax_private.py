@@ -1,4 +1,4 @@
-"""What JAX keeps private about several processes: the client of its store, and whether devices are in use; and the
+"""Private parts of JAX for several processes: the client of its store, and whether devices are in use; and the
 files of its cache of programs, which processes share.
 
 JAX has no public name for these. `jax.process_index` and `jax.process_count` would start the devices, which a mesh

@@ -30,14 +30,14 @@ def publish(key: str, text: str) -> None:
 
 
 def awaited(key: str, is_over: Callable[[], bool] = lambda: False) -> str:
-    """Wait for a message and return it; raise `InterruptedError` once ``is_over`` returns that nobody needs it."""
+    """Wait for a message and return it; raise `InterruptedError` once ``is_over`` returns True."""
     while not is_over():
         try:
             return str(client().blocking_key_value_get(key, PATIENCE))
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
-    raise InterruptedError(f"nobody waits for {key} any longer")
+    raise InterruptedError(f"the wait for {key} was cancelled")
 
 
 def led(work: Callable[[], T], rebuild: Callable[[str], Exception] = RuntimeError) -> T | None:

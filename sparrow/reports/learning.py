@@ -124,7 +124,7 @@ def speed_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
     """Throughput, waits, caches and memory over time."""
     charts = []
     waiting = {WAITING: "waits for data, share of the time"}
-    for name, title in {SPEED: "Examples a second", **waiting, **CACHES, **MEMORY}.items():
+    for name, title in {SPEED: "Examples per second", **waiting, **CACHES, **MEMORY}.items():
         found = [(index, run, run.points("train", name)) for index, run in enumerate(runs)]
         found = [(index, run, points) for index, run, points in found if points.values]
         if not found or (name == WAITING and not any(any(points.values) for _, _, points in found)):

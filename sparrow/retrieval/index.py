@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 ROW: Final = "row"
 """The column of a row's number, where no column of users is known."""
 CANDIDATES: Final = 100
-"""Items of each user that a second model orders, unless told otherwise."""
+"""Items of each user that a second model orders by default."""
 
 
 class Found(NamedTuple):

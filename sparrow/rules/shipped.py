@@ -32,7 +32,7 @@ DESCRIPTIONS: Final = {
     "learning_rate_power": "The power of the accumulator that scales the rate.",
     "max_norm": "The largest norm of a row after its update.",
     "momentum": "The decay of the momentum; 0 keeps none.",
-    "multiply_linear_by_learning_rate": "Whether the linear term holds the rate, as some implementations have it.",
+    "multiply_linear_by_learning_rate": "Whether the linear term holds the rate, as in some implementations.",
     "nesterov": "Whether to look one step ahead along the momentum.",
     "rho": "The decay of the running means.",
     "weight_decay": "The share of a touched row that each update takes off, times the learning rate.",

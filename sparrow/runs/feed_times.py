@@ -57,7 +57,7 @@ class FeedTimes:
         return [*lines, f"the slowest stage is {self.slowest}: {ADVICE[self.slowest]}"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {**dataclasses.asdict(self), "examples_per_second": self.examples_per_second, "slowest": self.slowest}
 
 

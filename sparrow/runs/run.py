@@ -204,7 +204,7 @@ class Run:
             words share is no neighbor. A tower: ``of`` holds rows for the other tower, and ``among`` the rows to
             choose from; without ``among``, a name that a tower and a table share is the table.
           of: ids, or rows.
-          k: how many.
+          k: the number of items.
           among: rows of the tower ``name``; the result has their positions.
           measure: "cosine" or "dot"; by default "cosine" for tables, and "dot", by which they were trained, for towers.
         """
@@ -272,7 +272,7 @@ class Run:
         Args:
           users: rows with the columns of the user tower, as `predict` takes them; or a list of the users' ids, where
             the tower reads nothing else.
-          k: how many.
+          k: the number of items.
           index: the items, from `item_index`; None: made on first use, and kept.
           exclude_seen: whether to leave out items that a user has in the data to train on.
           exclude: for each row, ids of items to leave out.

@@ -37,7 +37,7 @@ class Ranker:
         self._task = next(iter(tasks)) if task is None else task
         (shape,) = [output.shape for output in outputs.values() if output.task == self._task]
         if len(shape) != 1:
-            raise ValueError(f"the ranker predicts several numbers a row for '{self._task}'; choose a task with one")
+            raise ValueError(f"the ranker predicts several numbers per row for '{self._task}'; choose a task with one")
         self._model, self._function = model, model.function(PREDICT)
         held = index.catalog
         self._catalog = {name: held[name] for name in self._function.columns if name in held}

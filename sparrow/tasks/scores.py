@@ -56,7 +56,7 @@ def named_metrics(tasks: Mapping[str, Task], *, train: bool = False) -> dict[str
 
 
 WINDOW: Final = "window/"
-"""What the names of metrics of windows begin with."""
+"""The prefix of the names of window metrics."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -85,7 +85,7 @@ def test_json_edits():
         ("train_config.num_steps.x=1", "'num_steps' holds no fields"),
         ("feature_configs.id_feature.embedding_dim=1", "'feature_configs' is a list; choose entries"),
         ("feature_configs[99].id_feature.embedding_dim=1", r"no entry of 'feature_configs' is selected by \[99\]"),
-        ("train_config[0].num_steps=1", "'train_config' is no list"),
+        ("train_config[0].num_steps=1", "'train_config' is not a list"),
         ("train_config.num_steps=many", "train_config.num_steps: must be an integer of at least 0, got many"),
         ("train_config..num_steps=1", "a field is written a.b"),
         ("train_config.delta_embedding_dump_config=x", "not supported: dumps of changed rows"),

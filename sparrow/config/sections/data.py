@@ -26,7 +26,7 @@ class UserItems(Section):
 
     @property
     def table(self) -> EdgeTable:
-        """The same, for a sampler."""
+        """Return the samplers by name, as for sources."""
         return EdgeTable(self.source, self.user_column, self.item_column)
 
 
@@ -50,9 +50,9 @@ class Negatives(Section):
     user_column: Name | None = None
     """The column of the user's id in the examples, for positives and hard."""
     positives: UserItems | None = None
-    """Items of each user that are excluded from his negatives, such as all that he ever chose."""
+    """Items of each user that are excluded from the user's negatives, such as all that were ever chosen."""
     hard: UserItems | None = None
-    """Items of each user that are negatives of his examples besides, such as those he saw and did not choose."""
+    """Items of each user that are further negatives, such as those that were seen and not chosen."""
     hard_count: Count | None = None
     """The most hard negatives of an example; of a user with more, some are drawn."""
 
@@ -198,7 +198,7 @@ class Data(Section):
     """The column of the item's id, for two towers: logits are corrected for the frequency of each item, and copies of
     the chosen item are no negatives. Default: negatives.id_column, or the id of the item tower with the most rows."""
     user_column: Name | None = None
-    """The column of the user's id, for two towers: items that a user chose in the batch are no negatives of his other
+    """The column of the user's id, for two towers: items that a user chose in the batch are not negatives of its other
     examples. Default: negatives.user_column."""
     negatives: Negatives | None = None
     """The source of negatives, for the losses sampled_softmax and bpr."""

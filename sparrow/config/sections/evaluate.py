@@ -85,4 +85,4 @@ class Catalog(Section):
     top_k: Annotated[tuple[Count, ...], Field(min_length=1)] = (10, 20)
     """The lengths of the lists: results are catalog_recall_at_10, catalog_ndcg_at_10, catalog_hr_at_10, ..."""
     exclude_seen: bool = True
-    """Whether items that a user has in the data to train on are left out of his list."""
+    """Whether items that a user has in the data to train on are left out of the list."""

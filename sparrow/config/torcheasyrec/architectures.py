@@ -55,7 +55,7 @@ def _taken(block: Block, *names: str) -> Options:
 
 
 def _value(held: Any) -> Any:
-    """Return a field as our records have it: messages as records."""
+    """Return a field in the form of our records; messages become records."""
     if isinstance(held, Block):
         return _MESSAGES[held.kind](held)
     is_list = isinstance(held, list | tuple) and any(isinstance(each, Block) for each in held)

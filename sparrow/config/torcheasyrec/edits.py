@@ -124,7 +124,7 @@ def _set_some(
 ) -> text.Message:
     """Return the message with some entries of a list changed."""
     if not spec.repeated or not selector:
-        problem = "is no list; leave [] out" if selector else "is a list; choose entries, such as [0] or [:]"
+        problem = "is not a list; remove []" if selector else "is a list; choose entries, such as [0] or [:]"
         raise ConfigError(f"{edit.path}: '{name}' {problem}")
     entries = [(field, value) for field in message.fields if field.name == name for value in field.values]
     places = _selected(selector, [value for _, value in entries], spec, edit)
@@ -155,7 +155,7 @@ def _selected(selector: str, values: list[text.Value], spec: FieldSpec, edit: Ed
                 for place, value in enumerate(values)
                 if isinstance(value, text.Message) and _matches(value, spec.of, path.strip(), wanted.strip(), compare)
             }
-    raise ConfigError(f"{edit.path}: [{selector}] is no entry; write [0], [1:3], [:] or [field=value]")
+    raise ConfigError(f"{edit.path}: [{selector}] selects no entry; write [0], [1:3], [:] or [field=value]")
 
 
 def _matches(message: text.Message, kind: str, path: str, wanted: str, compare: Callable[[Any, Any], bool]) -> bool:
@@ -181,7 +181,7 @@ def _matches(message: text.Message, kind: str, path: str, wanted: str, compare: 
 
 
 def _values(spec: FieldSpec, edit: Edit) -> tuple[text.Value, ...]:
-    """Return the value of an edit as a file would have it."""
+    """Return the value of an edit in the form of a config file."""
     written = edit.value
     if spec.kind == "message":
         body = written.removeprefix("{").removesuffix("}") if written.startswith("{") else written

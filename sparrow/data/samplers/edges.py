@@ -33,7 +33,7 @@ class EdgeTable:
 
 
 class Neighbors(NamedTuple):
-    """The items of some users: ``rows`` is the place of a user among those asked for, ``items`` his items' keys."""
+    """The items of some users: ``rows`` is the place of a user in the request, ``items`` the keys of its items."""
 
     rows: npt.NDArray[np.int64]
     items: Keys

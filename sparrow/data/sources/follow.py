@@ -121,7 +121,7 @@ class FollowReader(GrowingReader):
 
     @property
     def fingerprint(self) -> str:
-        """Of the pattern and the order: the files of a position are in the position."""
+        """Return the fingerprint of the pattern and the order: the files of a position are in the position."""
         text = repr((self._path, self._source.time_column))
         return "follow " + hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -142,7 +142,7 @@ class GrowingReader(Reader):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Of the first entry."""
+        """Return the value of the first entry."""
         return self._schemas
 
     def known(self, chunk: int) -> Kind | None:

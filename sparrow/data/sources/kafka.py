@@ -157,7 +157,7 @@ class KafkaReader(GrowingReader):
 
     @property
     def fingerprint(self) -> str:
-        """Of the topics and the format: the offsets of a position are in the position."""
+        """Return the fingerprint of the topics and the format: the offsets of a position are in the position."""
         text = repr((self._source.topics, self._source.format))
         return "kafka " + hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -1,6 +1,6 @@
 """From one batch of every feature's bags to the inputs of a jitted step: one `Lookups` per stack.
 
-A plan says which arrays a batch has and where they are in its buffer: `lay_out`. The filler writes them.
+A plan lists the arrays of a batch and where they are in its buffer: `lay_out`. The filler writes them.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ class Costs:
 
 
 _UNKNOWN: Final = Use(0, (0.0,), 0.0, (0.0, 0.0), False)
-"""Of dynamic tables, which have one place."""
+"""The placement of dynamic tables, which have no other."""
 
 
 def _largest(count: int) -> float:

@@ -1,4 +1,4 @@
-"""What an attention computes, apart from its arrays."""
+"""The settings of an attention, apart from its arrays."""
 
 from __future__ import annotations
 

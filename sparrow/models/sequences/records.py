@@ -1,4 +1,4 @@
-"""Encoders by name: what a config says about a history that becomes one feature of a group."""
+"""Encoders by name: the settings of a history that becomes one feature of a group."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 
 class Known(NamedTuple):
-    """What a pass over the tokens of context and history leaves for further ones.
+    """The arrays that a pass over the tokens of context and history keeps for later passes.
 
     Attributes:
       lengths: (batch,) int32, the tokens of each example.

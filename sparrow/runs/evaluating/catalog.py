@@ -67,7 +67,7 @@ class Catalog:
 
     def add(self, rows: Gathered, query: Any, keys: Mapping[str, Keys]) -> None:
         """Add a batch to the rows of an evaluation."""
-        if self._item not in keys:  # it holds lists, and nobody named it
+        if self._item not in keys:  # it holds lists, and the config does not name it
             return
         chosen = keys[self._item]
         rows.query.append(np.asarray(query)[: len(chosen)])
@@ -86,7 +86,7 @@ class Catalog:
         except (DataError, _TooMany, ValueError, TypeError) as error:
             if self.is_asked:
                 raise
-            # Nobody asked for them: the rest of the evaluation stays.
+            # The config does not ask for them: the rest of the evaluation stays.
             self._skipped = f"the metrics over the whole catalog are left out: {error}"
             if log is not None:
                 log(self._skipped)
@@ -182,7 +182,7 @@ class Catalog:
 
 
 class _TooMany(Exception):
-    """Raised where a ranking that nobody asked for would take long."""
+    """Raised where a ranking that the config does not ask for would take long."""
 
 
 def _is_watched(config: Config) -> bool:

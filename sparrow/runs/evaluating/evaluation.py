@@ -102,7 +102,7 @@ class Evaluator:
         """
         optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
         host = self.scores.init_host()
-        # The states of metrics, of charts, the sum of losses and the number of rows that it is of.
+        # The states of metrics, of charts, the sum of losses and its number of rows.
         sums = self.program.embedder.on_its_devices((self.scores.init(), self._quality.init(), jnp.zeros(2)))
         examples = 0
         rows = None if self.catalog is None else self.catalog.gather()

@@ -25,7 +25,7 @@ def evaluate_export(program: Program, model: ExportedModel) -> dict[str, float]:
     tasks = program.config.tasks
     missing = sorted(tasks.keys() - model.description.tasks.keys())
     if missing or program.assembly.label_lengths:
-        why = f"the export lacks the task '{missing[0]}'" if missing else "the model ranks several candidates a row"
+        why = f"the export lacks the task '{missing[0]}'" if missing else "the model ranks several candidates per row"
         raise ConfigError(f"the export cannot be compared with the run: {why}")
     scores, preparer = Scores(tasks), program.preparer()
     states = {name: use.metric.init() for name, use in scores.metrics.items()}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 class Clock:
-    """Examples a second: since the last lap, and over the complete run. The start and pauses do not count.
+    """Examples per second: since the last lap, and over the complete run. The start and pauses do not count.
 
     Attributes:
       spent: the seconds before `restart`, as "start", and the seconds of pauses by name.
@@ -61,7 +61,7 @@ class Clock:
 
     @property
     def speed(self) -> float:
-        """Examples a second."""
+        """Examples per second over the complete run."""
         return self._examples / self._now() if self._examples else 0.0
 
     @property

@@ -74,7 +74,7 @@ class Trained:
       steps: the number of steps, before and after the run was resumed.
       examples_per_second: the speed over all steps but the first, which compiles; evaluations do not count.
       best: the best evaluation, where the config has a criterion for it.
-      calibration: that of the last evaluation, as `Progress` has it.
+      calibration: the scaling of the last evaluation; see `Progress`.
     """
 
     program: Program

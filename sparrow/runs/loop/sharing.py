@@ -86,7 +86,7 @@ def _reason(pipeline: Pipeline[Any], program: Program, preparer: Preparer) -> st
     if data.negatives is not None or data.tree is not None:
         return "negatives are drawn for complete batches"
     if data.mask is not None or data.cost is not None:
-        return "masks and costs are of complete batches"
+        return "masks and costs need complete batches"
     if any(feature.part == "sequences" for feature in pipeline.converter.features):
         return "sequences of numbers go to every device"
     if not (preparer.pads or pipeline.batching.drop_remainder):
@@ -104,7 +104,7 @@ def _of_training(pipeline: Pipeline[Any]) -> str:
 def _of_evaluation(program: Program) -> str:
     """Return the reason why an evaluation depends on the order of examples."""
     if program.config.evaluate.steps is not None:
-        return "an evaluation of some batches is one of the first examples"
+        return "evaluate.steps takes the first examples"
     metrics = [use.metric for task in program.config.tasks.values() for use in task.metrics]
     return "a metric gives later examples more weight" if any(hasattr(one, "decay_step") for one in metrics) else ""
 

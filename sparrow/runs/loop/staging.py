@@ -64,7 +64,7 @@ class Early(Iterator[Prepared]):
             raise
 
     def close(self) -> None:
-        """End the reading, also while the first batch is still being waited for."""
+        """End the reading, even before the first batch is there."""
         if self._first is not None:
             self._pipeline.waits.interrupted = lambda: True
             first, self._first = self._first, None

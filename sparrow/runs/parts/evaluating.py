@@ -22,7 +22,7 @@ class Evaluating(Part):
     """Evaluations every ``evaluate.every_steps`` steps or ``every_epochs`` epochs, and after the last step."""
 
     def __init__(self, evaluator: Evaluator, recorder: Recorder, signals: Signals, watcher: Watcher | None) -> None:
-        """Take what evaluates, what keeps its curves, what interrupts it, and who else may stop the run by it."""
+        """Take the evaluation, the recorder of its curves, the signals that interrupt it, and the user's callback."""
         self._evaluator, self._recorder, self._signals, self._watcher = evaluator, recorder, signals, watcher
         config = evaluator.program.config
         self.every_steps, self._every_epochs = config.evaluate.every_steps, config.evaluate.every_epochs
@@ -44,7 +44,7 @@ class Evaluating(Part):
             self._judge(loop)
 
     def after_epoch(self, loop: Loop) -> None:
-        """As after a step."""
+        """Evaluate, as after a step."""
         if is_due(loop.progress.epoch, self._every_epochs):
             self._judge(loop)
 

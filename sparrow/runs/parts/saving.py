@@ -99,7 +99,7 @@ class Saver(Part):
         return is_due(steps, deltas.every_steps) or (seconds is not None and self._now() - self._delta_at >= seconds)
 
     def after_epoch(self, loop: Loop) -> None:
-        """As after a step."""
+        """Save, as after a step."""
         if self._schedule.is_due(epochs=loop.progress.epoch) or self._is_best(loop):
             self.save(loop)
 

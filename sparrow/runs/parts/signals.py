@@ -24,7 +24,7 @@ class Signals(Part):
     """
 
     def __init__(self, batches: Batches, *, listens: bool) -> None:
-        """Take the batches, which may be waited for when a signal arrives; ``listens``: signals do more than usual."""
+        """Take the batches, which may be waited for when a signal arrives; ``listens``: whether to handle signals."""
         self.received: signal.Signals | None = None
         self._listens, self._requests = listens, batches.requests if isinstance(batches, Together) else None
         if self._requests is None:

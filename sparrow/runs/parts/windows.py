@@ -24,7 +24,7 @@ from sparrow.tasks import WINDOW
 
 UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 BITS: Final = 2**24
-"""The most ids of a table that are told apart: of larger tables, ids share places."""
+"""The most ids of a table that are counted apart; the ids of larger tables share counters."""
 MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
 """Ids of dynamic tables times this number have places in their upper bits."""
 
@@ -64,7 +64,7 @@ class Windows(Part):
             self._report(loop)
 
     def end(self, loop: Loop) -> None:
-        """Log the last window as far as it is."""
+        """Log the last window, even if it is incomplete."""
         if self._drift.examples and self._program.config.evaluate.windows is not None:
             self._report(loop)
 

@@ -14,7 +14,7 @@ INTERVAL: Final = 0.2
 
 def is_notebook() -> bool:
     """Return whether this is the kernel of a notebook."""
-    if "IPython" not in sys.modules:  # nobody can be inside of a notebook without it
+    if "IPython" not in sys.modules:  # a notebook has always imported it
         return False
     shell: Any = importlib.import_module("IPython").get_ipython()
     return shell is not None and hasattr(shell, "kernel")
