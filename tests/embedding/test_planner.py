@@ -138,6 +138,14 @@ def test_uses_are_counted():
     assert found["c"].sums(1) == 512
 
 
+def test_no_more_is_sent_than_by_rows_without_a_reason():
+    """Copies save two collectives here; they would send 60 times the bytes, and rows are even."""
+    choice = choose(Costs([table("a", 2000)], {"a": use(64, 1, 2000)}, 8))
+    assert choice.by_rows.lookups < 1.12
+    assert choice.cost.sent <= choice.by_rows.sent
+    assert choice.alternatives["a"]["replicated"].seconds < choice.cost.seconds
+
+
 def test_a_full_device_moves_tables():
     embedder, inputs = long_bags()
     counted = uses(embedder, inputs, 4)

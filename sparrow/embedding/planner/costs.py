@@ -18,7 +18,7 @@ from sparrow.embedding.batches.sizes import HEADROOM, size_class
 from sparrow.embedding.planner.links import Links
 from sparrow.embedding.planner.uses import Use
 from sparrow.embedding.sharding.measured import COPIES, DISTINCT, POOLED, ROWS, SUMS, chosen
-from sparrow.embedding.sharding.placement import Place, table_bytes
+from sparrow.embedding.sharding.placement import Place, everywhere, table_bytes
 from sparrow.embedding.sharding.traffic import collectives, completed_bytes, copied_bytes, exchanged_bytes
 from sparrow.embedding.specs import TableSpec
 from sparrow.embedding.stacking import row_step, stack_tables
@@ -30,7 +30,7 @@ BALANCED: Final = 1.12
 UNEVEN: Final = 20.0
 """The extra cost of a device with twice the mean: so much that a balanced placement wins wherever there is one."""
 FULL: Final = 200.0
-"""The extra cost of tables that need twice the memory of a device."""
+"""The extra cost of tables that need twice the memory of a device, or needlessly send twice the bytes of rows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Cost:
       memory: bytes of tables and slots on each device: as many as the fullest has.
       fullest: that, over the mean of the rows that are used.
       lookups: bytes of rows that the fullest device reads, over the mean.
-      score: the seconds, more where devices are uneven or full; the planner makes it small.
+      score: the seconds, more where devices are uneven or full, or more is sent than by rows with no such reason.
     """
 
     stacks: tuple[StackCost, ...]
@@ -104,6 +104,10 @@ class Costs:
         self._kinds = {table.name: stack.name for stack in stacks for table in stack.tables}
         self._loads: dict[tuple[str, int], Any] = {}
         self._kept: dict[Any, tuple[dict[str, Place], _Made]] = {}
+        self._limit: int | None = None  # bytes that a device may send: those of all tables by rows, where that is even
+        by_rows = self.of(dict.fromkeys(self.tables, everywhere(devices)))
+        if by_rows.score == by_rows.seconds:
+            self._limit = by_rows.sent
 
     def weight(self, name: str) -> float:
         """Return the larger share that a table has of all memory, or of all lookups."""
@@ -157,7 +161,8 @@ class Costs:
 
     def _sum(self, stacks: list[_Made]) -> Cost:
         made = tuple(stack for stack, _, _ in stacks)
-        read, variance = sum(read for _, read, _ in stacks), sum(own for _, _, own in stacks)
+        read = sum((read for _, read, _ in stacks), np.zeros(self.devices))
+        variance = sum(own for _, _, own in stacks)
         memory = sum(stack.memory for stack in made)
         used = sum(
             self.bytes[name] * (self.devices if stack.exchange == COPIES else 1)
@@ -174,6 +179,8 @@ class Costs:
         extra = UNEVEN * (max(fullest - BALANCED, 0.0) + max(lookups - BALANCED, 0.0))
         if self.memory is not None:
             extra += FULL * max(memory / self.memory - 1.0, 0.0)
+        if self._limit is not None:
+            extra += FULL * max(sent / max(self._limit, 1) - 1.0, 0.0)
         return Cost(made, seconds, memory, fullest, lookups, seconds * (1 + extra))
 
     def _stack(self, names: list[str], places: Mapping[str, Place]) -> _Made:
