@@ -1,18 +1,21 @@
 """Next items from histories: quality of SASRec and HSTU on data with known transitions, and speed on two cores.
 
-    python benchmarks/next_items.py quality --seeds 3
+    python benchmarks/next_items.py quality >> TABLE                # three seeds, SASRec and HSTU side by side
     python benchmarks/next_items.py quality --log data.parquet:user_id,movie_id,timestamp   # such as MovieLens
     python benchmarks/next_items.py epoch                           # of ml-1m's shape, dim 50, 2 layers, length 200
     python benchmarks/next_items.py turns --torch PATH/bin/python   # steps in turns with a padded SASRec in PyTorch
 
-Generated data: the next item depends on the last two, by tables of a few likely items for each state, and at times on
-popularity alone; so a count of transitions from the last item cannot know all of it.
+Of each user, the last event is judged, and the one before it decides when training stops. In generated data the next
+item depends on the last two, by tables of a few likely items for each state, and at times on popularity alone; so a
+count of transitions from the last item cannot know all of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -61,12 +64,13 @@ def logged(described: str) -> dict[str, np.ndarray]:
     return {"user": users, "item": items, "time": np.arange(len(order))}
 
 
-def counted(log: dict[str, np.ndarray], items: int, top: int = 10) -> dict[str, float]:
-    """Return NDCG of the last event of each user, by transitions from the last item and by popularity."""
+def counted(log: dict[str, np.ndarray], items: int, held: int, top: int = 10) -> dict[str, float]:
+    """Return NDCG of the last event of each user by counts of all but the ``held`` last: of transitions, of items."""
     starts = np.flatnonzero(np.diff(log["user"], prepend=-1))
     ends = np.append(starts[1:], len(log["user"]))
     is_trained = np.ones(len(log["user"]), bool)
-    is_trained[ends - 1] = False
+    for back in range(1, held + 1):
+        is_trained[ends - back] = False
     popularity = np.bincount(log["item"][is_trained], minlength=items)
     transitions = np.zeros((items, items), np.float32)
     inner = np.flatnonzero(is_trained[1:] & (log["user"][1:] == log["user"][:-1])) + 1
@@ -78,7 +82,7 @@ def counted(log: dict[str, np.ndarray], items: int, top: int = 10) -> dict[str, 
         return float(np.where(ranks < top, 1 / np.log2(ranks + 2), 0).mean())
 
     smoothed = transitions[last] + 1e-6 * popularity
-    return {"transitions": ndcg(smoothed), "popularity": ndcg(np.tile(popularity, (len(last), 1)))}
+    return {"popularity": ndcg(np.tile(popularity, (len(last), 1))), "transitions": ndcg(smoothed)}
 
 
 def mapping(path: str, items: int, model: str, dim: int, length: int, batch: int, **train: Any) -> dict[str, Any]:
@@ -115,23 +119,45 @@ def mapping(path: str, items: int, model: str, dim: int, length: int, batch: int
     }
 
 
-def quality(options: argparse.Namespace) -> None:
-    """Print NDCG@10 of both models, of transitions and of popularity, for each seed."""
-    from sparrow import config, runs
+def judged(folder: str, items: int, model: str, seed: int, length: int, epochs: int) -> float:
+    """Train until the event before each user's last gets no better, and return NDCG@10 of the last ones."""
+    name = f"{folder}/{model}{seed}"
+    given = mapping(
+        f"{folder}/log{seed}.parquet", items, model, 64, length, 128, epochs=epochs, seed=seed, negatives="all"
+    )
+    given["data"]["histories"]["last"] = 2
+    stop = {"metric": "catalog_ndcg_at_10", "mode": "max", "patience": 5}
+    given["evaluate"].update(every_epochs=5, early_stopping=stop)
+    pathlib.Path(f"{name}.json").write_text(json.dumps(given))
+    sparrow = [sys.executable, "-m", "sparrow.cli"]
+    own = {**os.environ, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}  # a core each
+    for command in (["train", f"{name}.json", "--model-dir", name], ["eval", name, "data.histories.last=1", "--json"]):
+        done = subprocess.run([*sparrow, *command], env=own, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+    return float(json.loads(done.stdout.splitlines()[-1])["catalog_ndcg_at_10"])
 
-    for seed in range(options.seeds):
-        log = generated(seed, options.users, options.items) if options.log is None else logged(options.log)
-        items = options.items if options.log is None else int(log["item"].max()) + 1
-        found = counted(log, items)
-        with tempfile.TemporaryDirectory() as folder:
-            path = f"{folder}/log.parquet"
-            pq.write_table(pa.table(log), path)
-            for model in ("sasrec", "hstu"):
-                given = mapping(path, items, model, 64, 50, 128, epochs=options.epochs, seed=seed, negatives="all")
-                found[model] = runs.train(config.from_mapping(given), f"{folder}/{model}").evaluate()[
-                    "catalog_ndcg_at_10"
-                ]
-        print("seed", seed, {name: round(value, 4) for name, value in found.items()}, flush=True)
+
+def quality(options: argparse.Namespace) -> None:
+    """Print NDCG@10 of both models, of transitions and of popularity, for each seed, as a table in Markdown."""
+    print(
+        "| seed | popularity | transitions | with the validation event | SASRec | HSTU |\n|---|---|---|---|---|---|",
+        flush=True,
+    )
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        counts, jobs = [], []
+        for seed in range(options.seeds):
+            log = generated(seed, options.users, options.items) if options.log is None else logged(options.log)
+            items = options.items if options.log is None else int(log["item"].max()) + 1
+            pq.write_table(pa.table(log), f"{folder}/log{seed}.parquet")
+            counts.append([*counted(log, items, 2).values(), counted(log, items, 1)["transitions"]])
+            how = seed, options.length, options.epochs
+            jobs += [pool.submit(judged, folder, items, model, *how) for model in ("sasrec", "hstu")]
+        rows = []
+        for seed, counted_ones in enumerate(counts):
+            rows.append([*counted_ones, *(job.result() for job in jobs[2 * seed : 2 * seed + 2])])
+            print(f"| {seed} | {' | '.join(f'{value:.4f}' for value in rows[-1])} |", flush=True)
+        print(f"| mean | {' | '.join(f'{value:.4f}' for value in np.mean(rows, axis=0))} |", flush=True)
 
 
 def shaped(rng: np.random.Generator) -> list[np.ndarray]:
@@ -312,9 +338,10 @@ if __name__ == "__main__":
     parser.add_argument("task", choices=["quality", "epoch", "turns"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--log", help="a log instead of generated data: FILE.parquet:user,item,time")
-    parser.add_argument("--users", type=int, default=4000)
-    parser.add_argument("--items", type=int, default=500)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--users", type=int, default=2000, help="of generated data, as --items")
+    parser.add_argument("--items", type=int, default=400)
+    parser.add_argument("--length", type=int, default=200, help="the most events of a history")
+    parser.add_argument("--epochs", type=int, default=150, help="at most; training stops by the validation event")
     parser.add_argument("--torch", default=sys.executable, help="a Python with PyTorch")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()

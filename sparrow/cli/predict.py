@@ -23,6 +23,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--columns", default="", metavar="A,B", help="columns of the input to keep; NEW=OLD: renamed")
     parser.add_argument("--batch-size", type=at_least_one, help="rows at a time; by default as in evaluation")
     parser.add_argument(
+        "--user", metavar="COLUMN", help="compute a history once for rows of one user; the export must have states"
+    )
+    parser.add_argument(
         "--no-verify", dest="verify", action="store_false", help="do not compare the checksum of an export's tables"
     )
     add_group(parser)
@@ -38,7 +41,10 @@ def run(options: argparse.Namespace) -> None:
             raise Mistake(f"an export has no config that {options.overrides[0]} could change; leave it out")
         if options.step is not None:
             raise Mistake("an export holds one model; leave --step out, or name the folder of the run")
-        predict = functools.partial(serving.predict, serving.load(options.model_dir, verify=options.verify))
+        model = serving.load(options.model_dir, verify=options.verify)
+        predict = functools.partial(serving.predict, model, user=options.user)
+    elif options.user is not None:
+        raise Mistake("--user needs an export; write it with sparrow export --states")
     else:
         from sparrow import runs
 

@@ -17,6 +17,7 @@ from sparrow.data import Batch, Converter, DataError, Feature, MissingColumn, So
 from sparrow.data.sources import Reader, Rows
 from sparrow.feed import Batching, Pipeline
 from sparrow.files import AnyPath, at, replacing
+from sparrow.registry import nearest
 from sparrow.serving.columns import arrow_column, cut_to_candidates
 from sparrow.serving.description import PREDICT
 from sparrow.serving.model import ExportedModel
@@ -39,6 +40,7 @@ def predict(
     *,
     columns: Sequence[str] = (),
     batch_size: int | None = None,
+    user: str | None = None,
 ) -> int:
     """Predict every row of a source, in its order, into one Parquet file. Return the number of rows.
 
@@ -51,7 +53,11 @@ def predict(
       output: the file to write.
       columns: columns of the source to keep besides the predictions; ``"new=old"`` keeps one under another name.
       batch_size: rows at a time; by default, as in evaluation.
+      user: a column whose equal values have equal histories, of an export with states: in each chunk of the source, a
+        history is computed once for all of its rows.
     """
+    if user is not None:
+        return _write(output, _ByUser(model, opened(source), columns, batch_size, user))
     function = model.function(PREDICT)
     return write_predictions(
         opened(source),
@@ -79,10 +85,13 @@ def write_predictions(
 
     ``prepare`` runs ahead in threads of its own. The file appears when it is complete; without rows it has its columns.
     """
+    return _write(output, Predicted(source, features, prepare, compute, columns, batch_size, finish))
+
+
+def _write(output: str | AnyPath, predicted: Predicted[Any] | _ByUser) -> int:
     path, rows = at(output), 0
-    predicted = Predicted(source, features, prepare, compute, columns, batch_size, finish)
     _refuse(path, predicted.reader)
-    repeated: Any = sorted(predicted.kept) or False  # columns that may repeat their values; predictions do not
+    repeated: Any = sorted(predicted.kept.names) or False  # columns that may repeat their values; predictions do not
     with contextlib.ExitStack() as stack:
         tables = stack.enter_context(contextlib.closing(predicted.tables()))
         partial = stack.enter_context(_one_line(path))
@@ -102,6 +111,7 @@ class Predicted(Generic[T]):
 
     Attributes:
       reader: the opened source.
+      kept: its columns beside the results.
     """
 
     def __init__(
@@ -117,16 +127,8 @@ class Predicted(Generic[T]):
         self._source, self._prepare, self._compute, self._batch_size = source, prepare, compute, batch_size
         self._finish = finish
         self._converter = Converter(features, (), (), ())
-        try:
-            self.reader = source.open(self._converter.columns)
-        except MissingColumn as error:
-            raise error.wanted_by_model() from None
-        self._kept = _Columns(source, columns)
-
-    @property
-    def kept(self) -> set[str]:
-        """The columns of the source, under their new names."""
-        return self._kept.names
+        self.reader = _opened_for_model(source, self._converter.columns)
+        self.kept = _Columns(source, columns)
 
     def tables(self) -> Generator[Any, None, None]:
         """Yield one Arrow table per batch, at least one: columns of the source, and the results."""
@@ -134,11 +136,37 @@ class Predicted(Generic[T]):
         with contextlib.closing(made_of) as batches:  # type: ignore[type-var]
             for started in behind(map(self._compute, batches), AHEAD):
                 made = cut_to_candidates(self._finish(started))
-                size = len(next(iter(made.values())))
-                for name in made.keys() & self._kept.names:
-                    text = f"a prediction has this name; keep the column under another one: {name}_label={name}"
-                    raise DataError(text, column=name)
-                yield pa.table(self._kept.take(size) | {name: arrow_column(values) for name, values in made.items()})
+                yield self.kept.beside(made)
+
+
+class _ByUser:
+    """Predictions in which each history of a chunk is computed once; as `Predicted` otherwise."""
+
+    def __init__(
+        self, model: ExportedModel, source: Source, columns: Sequence[str], batch_size: int | None, user: str
+    ) -> None:
+        self._model, self._batch_size, self._user = model, batch_size, user
+        if user not in (known := source.column_names()):
+            raise DataError(f"the user is no column of the source: {nearest(user, known)}", column=user)
+        try:
+            own = [*model.histories.history.columns, *model.histories.scoring.columns]
+        except ValueError as error:
+            raise DataError(str(error), str(model.folder)) from None
+        self.reader = _opened_for_model(source, list(dict.fromkeys([*own, user])))
+        self.kept = _Columns(source, columns)
+
+    def tables(self) -> Generator[Any, None, None]:
+        """Yield one Arrow table per chunk, at least one."""
+        for chunk in range(max(self.reader.num_chunks, 1)):
+            rows = self.reader.read(chunk, "error").table if self.reader.num_chunks else _empty(self.reader)
+            yield self.kept.beside(self._model.predict(rows, self._batch_size, user=self._user))
+
+
+def _opened_for_model(source: Source, columns: Sequence[str]) -> Reader:
+    try:
+        return source.open(columns)
+    except MissingColumn as error:
+        raise error.wanted_by_model() from None
 
 
 def _refuse(path: AnyPath, reader: Reader) -> None:
@@ -190,7 +218,15 @@ class _Columns:
         self._chunk = 0
         self._held: Any = None
 
-    def take(self, rows: int) -> dict[str, Any]:
+    def beside(self, made: Arrays) -> Any:
+        """Return results as an Arrow table, with as many of the next rows of the source."""
+        for name in made.keys() & self.names:
+            text = f"a prediction has this name; keep the column under another one: {name}_label={name}"
+            raise DataError(text, column=name)
+        size = len(next(iter(made.values())))
+        return pa.table(self._take(size) | {name: arrow_column(values) for name, values in made.items()})
+
+    def _take(self, rows: int) -> dict[str, Any]:
         if self._reader is None:
             return {}
         if self._held is None:

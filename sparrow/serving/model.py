@@ -148,21 +148,31 @@ class ExportedModel:
           rows: a frame of pandas or Polars, an Arrow table, columns by name, or a `sparrow.data.Batch`; any number of
             rows, or none.
           batch_size: rows to compute at a time; by default, as in evaluation.
-          user: a column whose equal values have equal histories: each history is computed once. The export must have
-            been written with states.
+          user: a column whose equal values have equal histories: each history is computed once, and those of
+            ``batch_size`` users are held at a time. The export must have been written with states.
         """
         if user is not None:
-            return self._predicted_by_user(Tables(rows).table, user)
+            return self._predicted_by_user(Tables(rows).table, user, self._batch_size(batch_size))
         function = self.function(PREDICT)
         return self.predictions(function(rows, self._batch_size(batch_size)))
 
-    def _predicted_by_user(self, table: Any, user: str) -> Arrays:
+    def _predicted_by_user(self, table: Any, user: str, most: int) -> Arrays:
         histories = self.histories
         if user not in table.column_names:
             raise ValueError(f"user '{user}' is no column of the rows: {nearest(user, table.column_names)}")
         keys = pc.dictionary_encode(table[user], null_encoding="encode").combine_chunks().indices.to_numpy()
         _, first, users = np.unique(keys, return_index=True, return_inverse=True)
-        return histories.score(histories.states(table.take(pa.array(first))), table, users)
+        order = np.argsort(users, kind="stable")  # rows by user
+        ends = np.cumsum(np.bincount(users, minlength=len(first)))
+        parts, begin = [], 0
+        for start in range(0, max(len(first), 1), most):
+            own = first[start : start + most]
+            end = int(ends[start + len(own) - 1]) if len(own) else 0
+            rows, begin = order[begin:end], end
+            states = histories.states(table.take(pa.array(own)))
+            parts.append(histories.score(states, table.take(pa.array(rows)), users[rows] - start))
+        back = np.argsort(order)
+        return {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
 
     def predictions(self, made: Arrays) -> Arrays:
         """Return the predictions of each task from the outputs of the function "predict"."""

@@ -9,6 +9,7 @@ import pytest
 
 from sparrow import config as configs
 from sparrow import exports, runs, serving
+from sparrow.cli import main
 from sparrow.config import ConfigError
 
 ITEMS, LENGTH = 30, 40
@@ -135,6 +136,43 @@ def test_appended_events(folder, name):
     longer = {column: [[own[0] if own else 1] * LENGTH for own in values] for column, values in lists.items()}
     with pytest.raises(ValueError, match="has 40 new events and its state has space for"):
         histories.append(complete, pa.table(longer))
+
+
+def test_files_of_rows_by_user(folder, tmp_path, capsys, monkeypatch):
+    model, users = exported(folder, "hstu_ranker"), rows(7, seed=4)
+    of = np.random.default_rng(5).integers(0, 7, 90)  # in any order, over two chunks
+    pairs = users.take(of).append_column("user", pa.array([f"u{own}" for own in of]))
+    pairs = pairs.set_column(pairs.column_names.index("item"), "item", pa.array(np.arange(90) % ITEMS))
+    pq.write_table(pairs, tmp_path / "rows.parquet", row_group_size=50)
+    command = ["predict", str(folder / "hstu_ranker"), str(tmp_path / "rows.parquet")]
+    assert main([*command, str(tmp_path / "plain"), "--columns", "item"]) == 0
+    computed = []
+    states = serving.histories.Histories.states
+    monkeypatch.setattr(
+        serving.histories.Histories, "states", lambda self, own: computed.append(own.num_rows) or states(self, own)
+    )
+    named = ["--columns", "item", "--user", "user", "--batch-size", "3"]
+    assert main([*command, str(tmp_path / "by_user"), *named]) == 0
+    chunks = [len(set(of[:50])), len(set(of[50:]))]
+    assert (sum(computed), max(computed)) == (sum(chunks), 3)  # each history once in a chunk, three at a time
+    plain, by_user = (pq.read_table(tmp_path / name) for name in ("plain", "by_user"))
+    assert by_user["item"].equals(plain["item"])
+    assert by_user.schema == plain.schema
+    np.testing.assert_allclose(by_user["click"], plain["click"], rtol=1e-5, atol=1e-6)
+    pq.write_table(pairs.slice(0, 0), tmp_path / "rows.parquet")
+    assert main([*command, str(tmp_path / "none"), "--user", "user"]) == 0
+    assert pq.read_table(tmp_path / "none").num_rows == 0
+    for wrong, why in (
+        ("use", "the user is no column of the source"),
+        ("user", "write it with sparrow export --states"),
+    ):
+        if wrong == "user":
+            runs.train(described(folder, "hstu_ranker")).export(tmp_path / "stateless")
+            command[1] = str(tmp_path / "stateless")
+        capsys.readouterr()
+        assert main([*command, str(tmp_path / "wrong"), "--user", wrong]) == 2
+        assert why in capsys.readouterr().err
+    assert not (tmp_path / "wrong").exists()
 
 
 def test_models_without_states_are_refused_by_name(folder):
