@@ -139,7 +139,8 @@ def test_appended_events(folder, name):
 
 
 def test_files_of_rows_by_user(folder, tmp_path, capsys, monkeypatch):
-    model, users = exported(folder, "hstu_ranker"), rows(7, seed=4)
+    users = rows(7, seed=4)
+    exported(folder, "hstu_ranker")
     of = np.random.default_rng(5).integers(0, 7, 90)  # in any order, over two chunks
     pairs = users.take(of).append_column("user", pa.array([f"u{own}" for own in of]))
     pairs = pairs.set_column(pairs.column_names.index("item"), "item", pa.array(np.arange(90) % ITEMS))
