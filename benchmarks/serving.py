@@ -205,7 +205,9 @@ def paced(url: str, bodies: list[bytes], rate: float, seconds: float, sent: Any)
             while idle and at < len(moments) and start + moments[at] <= time.perf_counter():
                 idle.pop().ask(next(requests), start + moments[at])
                 at += 1
-            await asyncio.sleep(0 if at == len(moments) else max(0.0, start + moments[at] - time.perf_counter()))
+            # Never a loop without a pause: where all connections are busy, it would take a core from the server.
+            left = 0.0 if at == len(moments) else start + moments[at] - time.perf_counter()
+            await asyncio.sleep(max(0.0005, left))
         await done
         return Sent(times, time.process_time() - began)
 

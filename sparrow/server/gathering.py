@@ -1,4 +1,4 @@
-"""`Gatherer`: requests that arrive together, handed to one thread in batches."""
+"""`Gatherer`: requests that arrive together are computed in batches, in the event loop or by one thread."""
 
 from __future__ import annotations
 
@@ -16,18 +16,33 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_REQUESTS: Final = 256
-"""Requests that are handed over at a time."""
+"""Requests that are computed at a time."""
+TURNS: Final = 2
+"""Turns of the event loop in which further requests may join a batch that is computed there."""
+QUICK_SECONDS: Final = 0.01
+SLOW_SECONDS: Final = 5.0
+"""After a batch of more than QUICK_SECONDS in the event loop, the thread computes all for SLOW_SECONDS."""
+
+
+_Waiting = tuple[T, float, "asyncio.Future[R]"]
 
 
 class Gatherer(Generic[T, R]):
-    """A queue in front of one thread, which answers all requests that wait when it becomes free.
+    """A queue in front of a model, which answers all requests that wait when it becomes free.
 
-    A batch begins as soon as the thread is free and no other request is being received; at the latest
-    ``gather_seconds`` after its oldest request came.
+    Quick requests are computed in the event loop: a thread beside it would take the interpreter's lock in turns with
+    it, and both would wait. Others, and all of them for a while after a batch that was not quick, go to one thread. A
+    batch there begins as soon as no other request is being received; at the latest ``gather_seconds`` after its oldest
+    request came.
     """
 
     def __init__(
-        self, answer: Callable[[Sequence[T]], Sequence[R | Exception]], *, gather_seconds: float, most_waiting: int
+        self,
+        answer: Callable[[Sequence[T]], Sequence[R | Exception]],
+        *,
+        gather_seconds: float,
+        most_waiting: int,
+        is_quick: Callable[[T], bool] = lambda request: False,
     ) -> None:
         """Start the thread.
 
@@ -35,12 +50,16 @@ class Gatherer(Generic[T, R]):
           answer: returns a result, or an error, for each of the requests.
           gather_seconds: the longest wait for requests that are being received.
           most_waiting: further requests are refused with 503.
+          is_quick: whether a request takes little time, as far as can be told before.
         """
         self._answer, self._gather_seconds, self._most_waiting = answer, gather_seconds, most_waiting
-        self._waiting: collections.deque[tuple[T, float, asyncio.Future[R]]] = collections.deque()
+        self._is_quick = is_quick
+        self._waiting: collections.deque[_Waiting[T, R]] = collections.deque()
         self._changed = threading.Condition()
+        self._computing = threading.Lock()
         self._receiving = 0
-        self._stopped = False
+        self._is_planned = self._is_handed_over = self._stopped = False
+        self._slow_until = 0.0
         self._jobs: collections.deque[tuple[Callable[[], None], threading.Event]] = collections.deque()
         self._thread = threading.Thread(target=self._run, name="sparrow-model", daemon=True)
         self._thread.start()
@@ -59,15 +78,44 @@ class Gatherer(Generic[T, R]):
 
     async def result(self, request: T) -> R:
         """Return the answer to a request that was counted by `receiving`, or raise its error."""
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
         with self._changed:
             self._receiving -= 1
             if len(self._waiting) >= self._most_waiting or self._stopped:
                 self._changed.notify()
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait already; try again later")
             self._waiting.append((request, time.monotonic(), future))
+            self._is_handed_over |= not self._is_quick(request)
             self._changed.notify()
+        if not self._is_planned:
+            self._is_planned = True
+            loop.call_soon(self._compute_now, TURNS)
         return await future
+
+    def _compute_now(self, turns: int) -> None:
+        """Compute what waits in the event loop, after some turns of it in which further requests come; or hand over."""
+        if self._receiving and turns:
+            asyncio.get_running_loop().call_soon(self._compute_now, turns - 1)
+            return
+        self._is_planned = False
+        began = time.monotonic()
+        if self._is_handed_over or began < self._slow_until or not self._computing.acquire(blocking=False):
+            with self._changed:
+                self._is_handed_over = True
+                self._changed.notify()
+            return
+        try:
+            with self._changed:
+                taken = self._take()
+            _deliver(*self._answered(taken))
+        finally:
+            self._computing.release()
+        if (now := time.monotonic()) - began > QUICK_SECONDS:
+            self._slow_until = now + SLOW_SECONDS
+        if self._waiting:
+            self._is_planned = True
+            asyncio.get_running_loop().call_soon(self._compute_now, 0)
 
     def between(self, job: Callable[[], None]) -> None:
         """Run a job in the thread between two batches, and wait for its end."""
@@ -90,16 +138,21 @@ class Gatherer(Generic[T, R]):
 
     def _run(self) -> None:
         while (taken := self._next()) is not None:
-            while self._jobs:
-                self._work(*self._jobs.popleft())
-            requests = [request for request, _, future in taken if not future.cancelled()]
-            futures = [future for _, _, future in taken if not future.cancelled()]
-            try:
-                results = self._answer(requests) if requests else ()
-            except Exception as error:
-                results = [error] * len(requests)
+            with self._computing:
+                while self._jobs:
+                    self._work(*self._jobs.popleft())
+                futures, results = self._answered(taken)
             if futures:
                 futures[0].get_loop().call_soon_threadsafe(_deliver, futures, results)
+
+    def _answered(self, taken: Sequence[_Waiting[T, R]]) -> tuple[list[asyncio.Future[R]], Sequence[R | Exception]]:
+        """Return the futures of requests whose clients still wait, and their results."""
+        requests = [request for request, _, future in taken if not future.cancelled()]
+        futures = [future for _, _, future in taken if not future.cancelled()]
+        try:
+            return futures, self._answer(requests) if requests else ()
+        except Exception as error:
+            return futures, [error] * len(requests)
 
     @staticmethod
     def _work(job: Callable[[], None], done: threading.Event) -> None:
@@ -108,9 +161,9 @@ class Gatherer(Generic[T, R]):
         finally:
             done.set()
 
-    def _next(self) -> list[tuple[T, float, asyncio.Future[R]]] | None:
+    def _next(self) -> list[_Waiting[T, R]] | None:
         with self._changed:
-            while not self._waiting and not self._stopped and not self._jobs:
+            while not (self._waiting and self._is_handed_over) and not self._stopped and not self._jobs:
                 self._changed.wait()
             if self._stopped:
                 return None
@@ -120,7 +173,12 @@ class Gatherer(Generic[T, R]):
                 left = self._waiting[0][1] + self._gather_seconds - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break
-            return [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_REQUESTS))]
+            return self._take()
+
+    def _take(self) -> list[_Waiting[T, R]]:
+        taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_REQUESTS))]
+        self._is_handed_over = any(not self._is_quick(request) for request, _, _ in self._waiting)
+        return taken
 
 
 def _deliver(futures: Sequence[asyncio.Future[R]], results: Sequence[R | Exception]) -> None:

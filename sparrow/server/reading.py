@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import queue
 import threading
 import time
@@ -146,6 +147,14 @@ class _Reader(threading.Thread):
     def interrupt(self) -> None:
         """Raise `_Overrun` in the thread at its next step of Python."""
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_Overrun))
+
+
+def settle() -> None:
+    """Leave all that lives now, such as a model, out of later collections of garbage: each would take 0.1 s or more."""
+    gc.unfreeze()  # of a model that was replaced, cycles are left
+    gc.collect()
+    gc.freeze()
+    give_back()
 
 
 def give_back() -> None:

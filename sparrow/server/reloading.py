@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sparrow.files import AnyPath, Remote, at
-from sparrow.server.reading import give_back
+from sparrow.server.reading import settle
 from sparrow.serving import ExportedModel, load
 from sparrow.serving.description import NAME
 
@@ -87,7 +87,7 @@ class Reloading:
             found = contents(self._folder)
             if tried is None or (found != tried and found == last):
                 tried = None if self._reload() else found
-                give_back()  # of the model before, which nothing holds any more
+                settle()  # nothing holds the model before any more
             last = found
 
     def _follow(self) -> None:

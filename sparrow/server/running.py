@@ -21,6 +21,7 @@ from sparrow.files import AnyPath
 from sparrow.retrieval import CANDIDATES
 from sparrow.server.connections import Connection
 from sparrow.server.limits import Limits
+from sparrow.server.reading import settle
 from sparrow.server.reloading import Reloading
 from sparrow.server.service import Service
 from sparrow.serving import ExportedModel
@@ -82,6 +83,7 @@ def serve(folder: str | AnyPath, *, limits: Limits | None = None, log: Log = pri
                 stack.callback(loop.remove_signal_handler, number)
             bounds = _with_descriptors(limits or Limits())
             async with running(folder, bounds, chosen, log):
+                settle()
                 await stop.wait()
                 log("stopping: open requests end first")
 

@@ -67,6 +67,7 @@ class Service:
             Answerer(limits.batch_rows, self.metrics.count_batch, self._known),
             gather_seconds=limits.gather_seconds,
             most_waiting=limits.waiting_requests,
+            is_quick=lambda part: part.columns is not None,  # a short request, without a search
         )
         self.connections = Connections(limits.connections)
         self._held_bytes = 0
