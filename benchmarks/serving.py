@@ -1,6 +1,6 @@
 """Serving over HTTP beside ``model.predict`` in process: latency of one row, throughput, and a million rows compared.
 
-python -m benchmarks.serving [--rows 1000000] [--clients 16] [--seconds 10] [--load ROUNDS]
+python -m benchmarks.serving [--rows 1000000] [--clients 16] [--seconds 10] [--load ROUNDS [--onnx]]
 
 The model is DeepFM with Criteo's 39 columns (examples/deepfm_criteo.yaml), untrained: speed does not depend on values.
 The server is a process of its own, and so are its clients, on the same machine.
@@ -239,14 +239,18 @@ def load_of(server: Server, bodies: list[bytes], clients: int, seconds: float) -
     return Load(alone, count / seconds, float(p50), float(p99))
 
 
-def under_load(folder: Path, bodies: list[bytes], clients: int, seconds: float, rounds: int) -> None:
-    """Show tables of float32 and int8 in turns."""
+def under_load(folder: Path, bodies: list[bytes], clients: int, seconds: float, rounds: int, onnx: bool) -> None:
+    """Show tables of float32 and int8 in turns, and with ``onnx`` the same model by ONNX Runtime."""
     servers = {}
     for name, tables in {"float32": None, "int8": "int8"}.items():
         make_export(folder / name, tables=tables, dim=32)
         servers[name] = Server(folder / name)
         size = (folder / name / "tables.safetensors").stat().st_size
         print(f"{name}: tables of {size:,} bytes")
+    for name, options in {"onnx": (), "onnx-batch": ("--batch-ms", "2")}.items() if onnx else ():
+        command = [sys.executable, "-m", "benchmarks.serving_onnx", str(folder / "float32"), *options]
+        servers[name] = Server(folder, command=command)
+        print("".join(servers[name].lines).strip())
     in_turns(servers, bodies, clients, seconds, rounds)
 
 
@@ -335,13 +339,14 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement of latency")
     parser.add_argument("--load", type=int, metavar="ROUNDS", help="only: int8 beside float32, one client and many")
+    parser.add_argument("--onnx", action="store_true", help="with --load: ONNX Runtime behind aiohttp beside them")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="sparrow-serving-"))
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     try:
         if options.load:
             some = [f'{{"rows": [{text}]}}'.encode() for text in json_rows(rows(500))]
-            under_load(folder, some, options.clients, options.seconds, options.load)
+            under_load(folder, some, options.clients, options.seconds, options.load, options.onnx)
             return
         make_export(folder / "export")
         table = rows(POOL)
