@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from sparrow import losses, metrics
@@ -17,6 +17,26 @@ from sparrow.config.torcheasyrec.semantic_ids import CODES, SEMANTIC_IDS, code_t
 from sparrow.data import Feature, Label
 from sparrow.models import ModelRecord
 
+_LOSSES: Final[Mapping[str, tuple[Callable[..., losses.Loss], tuple[str, ...]]]] = {
+    "BinaryCrossEntropy": (losses.BinaryCrossEntropy, ("label_smoothing",)),
+    "SoftmaxCrossEntropy": (losses.SoftmaxCrossEntropy, ("label_smoothing",)),
+    "BinaryFocalLoss": (losses.BinaryFocal, ("gamma", "alpha")),
+    "JRCLoss": (losses.JRC, ("alpha",)),
+    "L2Loss": (losses.L2, ()),
+}
+"""Our loss for each message, and its fields of the same name."""
+_METRICS: Final[Mapping[str, tuple[Callable[..., metrics.Metric[Any]], tuple[str, ...]]]] = {
+    "AUC": (metrics.AUC, ("thresholds",)),
+    "MulticlassAUC": (metrics.MulticlassAUC, ("thresholds", "average")),
+    "RecallAtK": (metrics.RecallAtK, ("top_k",)),
+    "MeanAbsoluteError": (metrics.MAE, ()),
+    "MeanSquaredError": (metrics.MSE, ()),
+    "Accuracy": (metrics.Accuracy, ("threshold", "top_k")),
+    "GroupedAUC": (metrics.GroupedAUC, ()),
+    "GroupedXAUC": (metrics.GroupedXAUC, ()),
+    "NormalizedEntropy": (metrics.NormalizedEntropy, ("eta",)),
+}
+"""Our metric for each message but XAUC, and its fields of the same name."""
 DOMAIN_INDEX: Final = "domain_index"
 """The group that holds the number of an example's domain, for pepnet."""
 
@@ -162,20 +182,14 @@ def _with_candidates(made: Task, block: Block, name: str, chosen: Block) -> Task
 def loss(block: Block, columns: Mapping[str, str]) -> losses.Loss:
     """Return the loss of one entry of ``losses``. ``columns``: the column of each feature."""
     _, chosen = block.choose("loss")
+    if chosen.kind not in _LOSSES:
+        block.fail("is a loss of sid_rqvae; remove it")
+    kind, names = _LOSSES[chosen.kind]
+    options = {name: chosen[name] for name in names}
+    if kind is losses.JRC:
+        options["session_name"] = _column(chosen, "session_name", columns)
     with chosen.locating():
-        match chosen.kind:
-            case "BinaryCrossEntropy":
-                return losses.BinaryCrossEntropy(label_smoothing=chosen["label_smoothing"])
-            case "SoftmaxCrossEntropy":
-                return losses.SoftmaxCrossEntropy(label_smoothing=chosen["label_smoothing"])
-            case "BinaryFocalLoss":
-                return losses.BinaryFocal(gamma=chosen["gamma"], alpha=chosen["alpha"])
-            case "JRCLoss":
-                return losses.JRC(session_name=_column(chosen, "session_name", columns), alpha=chosen["alpha"])
-            case "L2Loss":
-                return losses.L2()
-            case _:
-                block.fail("is a loss of sid_rqvae; remove it")
+        return kind(**options)
 
 
 def _column(block: Block, field: str, columns: Mapping[str, str]) -> str:
@@ -226,29 +240,13 @@ def task(
 
 def _plain_metric(chosen: Block, num_class: int) -> metrics.Metric[Any]:
     with chosen.locating():
-        match chosen.kind:
-            case "AUC":
-                return metrics.AUC(thresholds=chosen["thresholds"])
-            case "MulticlassAUC":
-                return metrics.MulticlassAUC(
-                    num_classes=num_class, thresholds=chosen["thresholds"], average=chosen["average"]
-                )
-            case "RecallAtK":
-                return metrics.RecallAtK(top_k=chosen["top_k"])
-            case "MeanAbsoluteError":
-                return metrics.MAE()
-            case "MeanSquaredError":
-                return metrics.MSE()
-            case "Accuracy":
-                return metrics.Accuracy(threshold=chosen["threshold"], top_k=chosen["top_k"])
-            case "GroupedAUC":
-                return metrics.GroupedAUC()
-            case "GroupedXAUC":
-                return metrics.GroupedXAUC()
-            case "NormalizedEntropy":
-                return metrics.NormalizedEntropy(eta=chosen["eta"])
-            case _:
-                return _xauc(chosen)
+        if chosen.kind not in _METRICS:
+            return _xauc(chosen)
+        kind, names = _METRICS[chosen.kind]
+        options = {name: chosen[name] for name in names}
+        if kind is metrics.MulticlassAUC:
+            options["num_classes"] = num_class
+        return kind(**options)
 
 
 def _xauc(chosen: Block) -> metrics.XAUC:
