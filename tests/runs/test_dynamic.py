@@ -194,6 +194,7 @@ def test_a_step_that_is_not_finite_leaves_what_was_trained(tmp_path, monkeypatch
     runs.train(growing("train.steps=5"), tmp_path, resume=True, stream=io.StringIO())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides", [("train.steps_per_call=3", "train.accumulate=1"), ("train.pipeline=stale",)], ids=["calls", "stale"]
 )

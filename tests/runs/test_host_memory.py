@@ -3,6 +3,7 @@
 import io
 
 import numpy as np
+import pytest
 
 from sparrow import runs
 from sparrow.embedding import host_memory
@@ -31,6 +32,7 @@ def state_of(trained):
     return made
 
 
+@pytest.mark.slow
 def test_a_run_may_change_to_a_cache_and_back(monkeypatch, tmp_path):
     found = []
     for apart in (False, True):

@@ -1,6 +1,7 @@
 """Users with a key: their histories are states, which candidates read and new events continue."""
 
 import asyncio
+import dataclasses
 import json
 
 import numpy as np
@@ -97,8 +98,8 @@ def test_bad_requests(folder, path, body, status, why):
 
 
 def test_several_workers_take_no_events(folder):
-    body = {"columns": {"seen": [[1]]}, "keys": ["a"]}
-    ((status, answer, *_),) = asked(folder / "hstu_ranker", ("/v1/events", body), limits=Limits(workers=2))
+    body, limits = {"columns": {"seen": [[1]]}, "keys": ["a"]}, dataclasses.replace(LIMITS, workers=2)
+    ((status, answer, *_),) = asked(folder / "hstu_ranker", ("/v1/events", body), limits=limits)
     assert (status, "each of the 2 workers keeps its own users" in answer["error"]) == (409, True), answer
 
 
