@@ -33,13 +33,13 @@ LARGE = [
 # Trains, and tells the peak of the process's resident set and the arrays that are alive at the end.
 TRAIN = """
 import io, json, sys
-from sparrow.cli import starting  # imports as the command line has them
+from sparrow.cli import entry  # imports as the command line has them
 
-starting.collect_next_to_nothing()
+entry.collect_next_to_nothing()
 import jax
 from sparrow import config, runs
 
-starting.collect_seldom()
+entry.collect_seldom()
 from sparrow.runs.parts.reporting import status_bytes
 trained = runs.train(config.load(sys.argv[1]), stream=io.StringIO())
 alive = sum(array.nbytes for array in jax.live_arrays())

@@ -113,6 +113,10 @@ class GrowingReader(Reader):
         """Return whether nothing comes any more after the entries that `look` has returned."""
         return False
 
+    def is_behind(self, idle: float) -> bool:
+        """Return whether entries that are known to exist have not come yet, after ``idle`` seconds without any."""
+        return False
+
     def begin(self) -> None:
         """Wait for the first entry that can be read: its columns are those of the stream."""
         while self._first is None:
@@ -186,7 +190,7 @@ class GrowingReader(Reader):
 
     def _is_at_end(self) -> bool:
         ending, idle = self._ending, time.monotonic() - self._came
-        if ending.idle_seconds is not None and idle >= ending.idle_seconds:
+        if ending.idle_seconds is not None and idle >= ending.idle_seconds and not self.is_behind(idle):
             return True
         if ending.at is not None and time.time() >= ending.at:
             return True

@@ -204,6 +204,24 @@ class KafkaReader(GrowingReader):
         self._held[json.dumps(ranges)] = messages
         return [entry]
 
+    def is_behind(self, idle: float) -> bool:
+        """Return whether the broker has messages that did not come yet; not after `PATIENCE` seconds of waiting."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        if idle >= PATIENCE:  # the last ones are not rows, such as marks of transactions
+            return False
+        taken = self._next | {f"{message.topic}/{message.partition}": message.offset + 1 for message in self._buffer}
+        try:
+            for name, end in taken.items():
+                topic, _, number = name.rpartition("/")
+                _, high = self._client.get_watermark_offsets(TopicPartition(topic, int(number)), timeout=PATIENCE)
+                if end < high:
+                    return True
+        except KafkaException as error:
+            self.notes.append(f"{self.name}: {error.args[0].str()}")
+            return True
+        return bool(self._buffer)
+
     def _messages(self, client: Any, most: int, seconds: float = 0.0) -> list[Message]:
         from confluent_kafka import KafkaError
 
