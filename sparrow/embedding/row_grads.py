@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
+from sparrow.embedding.ordering import after
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 from sparrow.kernels import EntryGradients, sum_by_row
 
@@ -114,21 +115,16 @@ class RowGrads:
         return dataclasses.replace(self, stacks={name: one(self.stacks[name], rows) for name, rows in self.num_rows})
 
     def after(self, found: Mapping[str, jax.Array]) -> RowGrads:
-        """Return the same, for an update in place of tables that ``found`` was looked up in, by stack, before.
-
-        Without this, XLA may update first, and copies tables for the lookup: it knows no order of the two on a CPU,
-        where it drops barriers. No number is larger than infinity, which XLA does not use.
-        """
+        """Return the same, for an update in place of tables that ``found`` was looked up in, by stack, before."""
         num_rows = dict(self.num_rows)
 
         def both(stacks: Stacks, found: dict[str, jax.Array]) -> Stacks:
             made = dict(stacks)
             for name, array in found.items():
-                never = array[:1].reshape(-1)[0] > jnp.inf
-                made[name] = made[name]._replace(ids=jnp.where(never, num_rows[name], made[name].ids))
+                made[name] = made[name]._replace(ids=after(made[name].ids, array, num_rows[name]))
             return made
 
-        held = {name: array for name, array in found.items() if name in self.stacks and array.size}
+        held = {name: array for name, array in found.items() if name in self.stacks}
         split = None if self.shards is None else self.shards.split
         each = both if self.shards is None else self.shards.each(both, split, split)
         return dataclasses.replace(self, stacks=each(self.stacks, held))

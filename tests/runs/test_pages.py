@@ -20,15 +20,30 @@ from sparrow.runs.parts import large_pages as pages
 from tests.runs.cases import case
 
 FAULTS = """
-import resource
+import ctypes, resource, threading
 from sparrow.runs.parts.large_pages import keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
         bytearray(b"1") * (40 << 20)  # above the largest size that glibc keeps by default; NumPy asks for large pages
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-first = faults()
-print(first, keep_freed_memory(), faults())
+def of_a_thread(found):  # whose heap holds nothing else
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.free.argtypes, size = ctypes.c_void_p, [ctypes.c_void_p], 28 << 20
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    for _ in range(20):
+        places = [libc.malloc(ctypes.c_size_t(size)) for _ in range(3)]
+        for place in places:
+            ctypes.memset(place, 1, size)
+        for place in places[::-1]:
+            libc.free(place)
+    found.append(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
+first, own = faults(), []
+kept, after = keep_freed_memory(), faults()
+thread = threading.Thread(target=of_a_thread, args=[own])
+thread.start()
+thread.join()
+print(first, kept, after, *own)
 """
 
 
@@ -37,10 +52,11 @@ print(first, keep_freed_memory(), faults())
 def test_freed_memory_is_kept_unless_a_user_decides(setting):
     environment = {key: value for key, value in os.environ.items() if key not in pages.SETTINGS} | setting
     run = subprocess.run([sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, check=True)
-    before, kept, after = run.stdout.split()
+    before, kept, after, of_a_thread = run.stdout.split()
     assert kept == str(not setting)
     if kept == "True" and int(before) > 1000:  # large pages may need few faults from the start
         assert int(after) < int(before) / 4
+        assert int(of_a_thread) < 3 * 20 * (28 << 20) / 4096 / 4
 
 
 def test_large_arrays_are_moved_and_stay_what_they_are():

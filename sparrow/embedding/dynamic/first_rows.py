@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.initializers import Constant, Initializer, Uniform
+from sparrow.embedding.ordering import after
 from sparrow.embedding.specs import TableSpec
 from sparrow.embedding.stacking import Stack, stable_hash
 from sparrow.kernels.cuda import start as cuda
@@ -39,6 +40,7 @@ def started(stack: Stack, arrays: Arrays, seed: jax.Array, fresh: Changed, backe
         )
         return dict(zip(("", *names), made, strict=True)), dict(zip(("", *names), old, strict=True))
     before = _read(arrays, fresh)
+    fresh = fresh._replace(ends=after(fresh.ends, before[""], 0))
     groups: dict[Any, list[int]] = {}
     for number, table in enumerate(stack.tables):
         function, numbers = _program(table)

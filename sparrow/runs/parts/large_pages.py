@@ -15,8 +15,11 @@ import jax
 from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.staging import Taken
 
-MMAP_THRESHOLD: Final = -3
 TRIM_THRESHOLD: Final = -1
+TOP_PAD: Final = -2
+MMAP_THRESHOLD: Final = -3
+HEAP: Final = 64 << 20
+"""Bytes of the heaps of threads: with as much padding, glibc keeps a heap in which all is free."""
 KEPT: Final = 1 << 30
 """Bytes of one allocation up to which glibc keeps the memory."""
 LARGE_PAGE: Final = 2 << 20
@@ -54,7 +57,7 @@ def keep_freed_memory() -> bool:
     if mallopt is None or any(name in os.environ for name in SETTINGS):
         return False
     kept = mallopt(MMAP_THRESHOLD, KEPT) or mallopt(MMAP_THRESHOLD, 32 << 20)  # the most that older versions take
-    return bool(kept and mallopt(TRIM_THRESHOLD, 2**31 - 1))
+    return bool(kept and mallopt(TRIM_THRESHOLD, 2**31 - 1) and mallopt(TOP_PAD, HEAP))
 
 
 def move_to_large_pages(arrays: Any) -> threading.Thread | None:
