@@ -133,7 +133,6 @@ class Mars(DenseOptimizer):
         choice_of(self, "state_dtype", "float32", "bfloat16")
 
     def direction(self) -> optax.GradientTransformation:
-        """From gradients to the step that the learning rate multiplies."""
         return scale_by_mars(
             self.beta1, self.beta2, self.gamma, self.eps, self.max_grad_norm, self.clip, jnp.dtype(self.state_dtype)
         )

@@ -64,7 +64,6 @@ class Muon(DenseOptimizer):
         name_dtype(self, "mu_dtype")
 
     def build(self, learning_rate: optax.Schedule) -> optax.GradientTransformation:
-        """See the class."""
         is_embedding = matching(EMBEDDINGS if self.embeddings is None else self.embeddings)
 
         def dimension_numbers(tree: Any) -> Any:

@@ -38,7 +38,6 @@ class SGD(DenseOptimizer):
             raise ValueError(f"SGD.nesterov needs dampening=0, got dampening={self.dampening!r}")
 
     def direction(self) -> optax.GradientTransformation:
-        """See the class."""
         if is_zero(self.momentum):
             return optax.identity()
         if is_zero(self.dampening):
@@ -61,7 +60,6 @@ class Adagrad(DenseOptimizer):
         numbers_of(self, "initial_accumulator", "eps", at_least=0)
 
     def direction(self) -> optax.GradientTransformation:
-        """See the class."""
         return scale_by_adagrad(self.initial_accumulator, self.eps)
 
 
@@ -96,7 +94,6 @@ class Adam(DenseOptimizer):
             raise ValueError(f"{type(self).__name__} has no form with both amsgrad and nesterov; choose one")
 
     def direction(self) -> optax.GradientTransformation:
-        """See the class."""
         if self.amsgrad:
             return scale_by_amsgrad(self.beta1, self.beta2, self.eps, self.eps_root, self.mu_dtype)
         return optax.scale_by_adam(
@@ -133,7 +130,6 @@ class Adadelta(DenseOptimizer):
         numbers_of(self, "eps", above=0)
 
     def direction(self) -> optax.GradientTransformation:
-        """See the class."""
         return optax.scale_by_adadelta(self.rho, self.eps)
 
 
@@ -171,7 +167,6 @@ class RMSprop(DenseOptimizer):
             raise ValueError("RMSprop.nesterov needs a momentum above 0, got momentum=0")
 
     def build(self, learning_rate: optax.Schedule) -> optax.GradientTransformation:
-        """See the class."""
         in_root = self.form == "optax"
         if self.centered:
             scale = scale_by_deviation(self.alpha, self.eps, self.initial_accumulator, eps_in_root=in_root)
@@ -219,7 +214,6 @@ class Adafactor(DenseOptimizer):
         name_dtype(self, "momentum_dtype")
 
     def build(self, learning_rate: optax.Schedule) -> optax.GradientTransformation:
-        """See the class."""
         return optax.adafactor(
             learning_rate,
             min_dim_size_to_factor=self.min_dim_size_to_factor,
@@ -253,5 +247,4 @@ class Lion(DenseOptimizer):
         name_dtype(self, "mu_dtype")
 
     def direction(self) -> optax.GradientTransformation:
-        """See the class."""
         return optax.scale_by_lion(self.beta1, self.beta2, self.mu_dtype)

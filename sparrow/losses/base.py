@@ -109,7 +109,6 @@ class BinaryLoss(Loss):
     meaning = "probability"
 
     def prediction(self, output: jax.Array) -> jax.Array:
-        """Return the sigmoid of the logits."""
         return jax.nn.sigmoid(output)
 
 

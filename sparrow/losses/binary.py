@@ -62,7 +62,6 @@ class BinaryCrossEntropy(BinaryLoss):
         fields.number("binary_cross_entropy: prior", self.prior, above=0, below=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
-        """Return one value per entry of ``logits``, float32."""
         logits, labels = _logits_and_labels("binary_cross_entropy", logits, labels)
         logits = self._from_prior(logits)
         smoothed = labels * (1 - self.label_smoothing) + 0.5 * self.label_smoothing
@@ -72,7 +71,6 @@ class BinaryCrossEntropy(BinaryLoss):
         return -self.positive_weight * smoothed * yes - (1 - smoothed) * no
 
     def prediction(self, output: jax.Array) -> jax.Array:
-        """Return the sigmoid of the logits, counted from the prior."""
         return jax.nn.sigmoid(self._from_prior(output))
 
     def _from_prior(self, logits: jax.Array) -> jax.Array:
@@ -131,7 +129,6 @@ class BinaryFocal(BinaryLoss):
         fields.number("binary_focal: alpha", self.alpha, at_least=0, at_most=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
-        """Return one value per entry of ``logits``, float32."""
         logits, labels = _logits_and_labels("binary_focal", logits, labels)
         gamma, alpha = self.gamma, self.alpha
         # 1 - p as sigmoid(-logits): exact where p is so near 1 that the difference would round to 0.

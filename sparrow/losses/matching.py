@@ -50,25 +50,20 @@ class CandidateSoftmax(Loss):
 
     @property
     def name(self) -> str:
-        """The name in configs."""
         return registry.name_of(self)
 
     @property
     def corrects_frequency(self) -> bool:
-        """Whether log Q is subtracted."""
         return self.log_q
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The two towers."""
         return ("query", "item")
 
     def prediction(self, output: Towers) -> jax.Array:
-        """Return the score of each query's own item, divided by the loss's temperature."""
         return output.own_scores() / self.temperature
 
     def at_positions(self, output: Positions) -> jax.Array:
-        """Return one value per element of a history."""
         of = functools.partial(softmax_values, temperature=self.temperature, label_smoothing=self.label_smoothing)
         return output.compared(of, drawn=self.negatives == "drawn", log_q=self.log_q)
 
@@ -119,7 +114,6 @@ class InBatchSoftmax(CandidateSoftmax):
         item_ids: ArrayLike | None = None,
         user_ids: ArrayLike | None = None,
     ) -> jax.Array:
-        """Return one value per query, float32."""
         loss = "in_batch_softmax"
         query, item = checks.floating(loss, "query", query), checks.floating(loss, "item", item)
         checks.rank(loss, "query", query, "(batch, dim)")
@@ -145,7 +139,6 @@ class InBatchSoftmax(CandidateSoftmax):
         return cross_entropy(logits, jnp.arange(batch), self.label_smoothing, takes_part)
 
     def values(self, output: Towers | Positions, labels: Any, keys: Sequence[Any]) -> jax.Array:
-        """Return one value per query."""
         if isinstance(output, Positions):
             return self.at_positions(output)
         log_q = output.positive_log_q if self.log_q else None
@@ -222,7 +215,6 @@ class SampledSoftmax(CandidateSoftmax):
         negative_ids: ArrayLike | None = None,
         user_ids: ArrayLike | None = None,
     ) -> jax.Array:
-        """Return one value per query, float32."""
         loss = "sampled_softmax"
         query = checks.floating(loss, "query", query)
         positive = checks.floating(loss, "positive", positive)
@@ -265,11 +257,9 @@ class SampledSoftmax(CandidateSoftmax):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The two towers, and the items drawn."""
         return ("query", "item", "negatives")
 
     def values(self, output: Towers | Positions, labels: Any, keys: Sequence[Any]) -> jax.Array:
-        """Return one value per query."""
         if isinstance(output, Positions):
             return self.at_positions(output)
         if output.negatives is None:

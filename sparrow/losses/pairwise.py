@@ -56,7 +56,6 @@ class BPR(Loss):
     def __call__(
         self, positive_logits: ArrayLike, negative_logits: ArrayLike, where: ArrayLike | None = None
     ) -> jax.Array:
-        """Return one value per positive, float32."""
         positive = checks.floating("bpr", "positive_logits", positive_logits)
         negative = checks.floating("bpr", "negative_logits", negative_logits)
         checks.rank("bpr", "positive_logits", positive, "(batch,)")
@@ -78,30 +77,24 @@ class BPR(Loss):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The two towers, where there are no sessions."""
         return ("query", "item") if self.session_name is None else ()
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The column of sessions, if any."""
         return () if self.session_name is None else (self.session_name,)
 
     @property
     def meaning(self) -> str:
-        """A score: only the order has a meaning."""
         return MEANING if self.is_matching else "score between 0 and 1, to rank by"
 
     @property
     def is_from_0_to_1(self) -> bool:
-        """Whether the model has logits: the scores of two towers have any size."""
         return not self.is_matching
 
     def prediction(self, output: Any) -> jax.Array:
-        """Return the sigmoid of the logits, which keeps their order; the scores of two towers."""
         return output.own_scores() if self.is_matching else jax.nn.sigmoid(output)
 
     def values(self, output: Any, labels: Any, keys: Sequence[Any]) -> jax.Array:
-        """Return one value per example: of its pairs within the session, or of its item and the others."""
         if isinstance(output, Positions):
             drawn = output.negatives is not None
             return output.compared(lambda own, others, where, _: self(own, others, where), drawn=drawn)
@@ -162,7 +155,6 @@ class GBCE(Loss):
     def __call__(
         self, positive: ArrayLike, negative: ArrayLike, where: ArrayLike | None = None, alpha: ArrayLike | None = None
     ) -> jax.Array:
-        """Return one value per positive, float32."""
         own, others = checks.floating("gbce", "positive", positive), checks.floating("gbce", "negative", negative)
         checks.rank("gbce", "positive", own, "(batch,)")
         if others.ndim != 2 or others.shape[0] != own.shape[0]:
@@ -182,15 +174,12 @@ class GBCE(Loss):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The two towers, and the items drawn."""
         return ("query", "item", "negatives")
 
     def prediction(self, output: Towers) -> jax.Array:
-        """Return the score of each query's own item."""
         return output.own_scores()
 
     def values(self, output: Towers | Positions, labels: Any, keys: Sequence[Any]) -> jax.Array:
-        """Return one value per query."""
         alpha = None if output.negative_log_q is None else jnp.exp(output.negative_log_q).mean()
         if isinstance(output, Positions):
             return output.compared(lambda own, others, where, _: self(own, others, where, alpha), drawn=True)

@@ -56,7 +56,6 @@ class L2(Loss):
         fields.number("l2: std", self.std, above=0)
 
     def __call__(self, predictions: ArrayLike, labels: ArrayLike) -> jax.Array:
-        """Return one value per prediction, float32."""
         predictions, labels = checks.floating("l2", "predictions", predictions), jnp.asarray(labels)
         checks.shape("l2", "labels", labels, predictions.shape, "that of the predictions")
         labels = labels.astype(predictions.dtype)
@@ -65,7 +64,6 @@ class L2(Loss):
         return jnp.asarray(optax.squared_error(predictions, labels))
 
     def prediction(self, output: jax.Array) -> jax.Array:
-        """Return ``mean + std * output``: the output as it is, by default."""
         return output if self._is_plain else self.mean + self.std * output
 
     @property
@@ -114,7 +112,6 @@ class Reconstruction(Loss):
         fields.choice("reconstruction: kind", self.kind, ("l2", "l1", "cos"))
 
     def __call__(self, outputs: Mapping[str, Any]) -> jax.Array:
-        """Return one value per example, float32."""
         made, target = self.compared(outputs)
         if self.kind == "cos":
             norms = jnp.maximum(jnp.linalg.norm(made, axis=1) * jnp.linalg.norm(target, axis=1), 1e-8)
@@ -125,10 +122,8 @@ class Reconstruction(Loss):
         return values * outputs["rows"] if "rows" in outputs else values
 
     def prediction(self, output: Mapping[str, Any]) -> jax.Array:
-        """Return the codes, ``(batch, layers)``."""
         codes: jax.Array = output["codes"]
         return codes
 
     def compared(self, output: Mapping[str, Any]) -> tuple[jax.Array, jax.Array]:
-        """Return the reconstructions and the vectors."""
         return output["reconstruction"].astype(jnp.float32), output["target"].astype(jnp.float32)

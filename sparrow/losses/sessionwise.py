@@ -68,7 +68,6 @@ class JRC(Loss):
         fields.number("jrc: alpha", self.alpha, at_least=0, at_most=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike, sessions: ArrayLike) -> jax.Array:
-        """Return one value per example, float32."""
         logits, labels = checks.floating("jrc", "logits", logits), checks.integer("jrc", "labels", labels)
         (sessions,) = checks.keys("jrc", "sessions", sessions)
         if logits.ndim != 2 or logits.shape[1] != 2:
@@ -82,11 +81,9 @@ class JRC(Loss):
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The column of sessions."""
         return (self.session_name,)
 
     def prediction(self, output: jax.Array) -> jax.Array:
-        """Return the softmax of the two logits, its second entry."""
         return jax.nn.softmax(output, axis=-1)[:, 1]
 
 

@@ -50,7 +50,6 @@ class SoftmaxCrossEntropy(Loss):
         fields.number("softmax_cross_entropy: label_smoothing", self.label_smoothing, at_least=0, below=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
-        """Return one value per label, float32."""
         loss = "softmax_cross_entropy"
         logits, labels = checks.floating(loss, "logits", logits), checks.integer(loss, "labels", labels)
         if logits.ndim == 0 or logits.shape[-1] < 2:
@@ -62,7 +61,6 @@ class SoftmaxCrossEntropy(Loss):
         return cross_entropy(logits, labels, self.label_smoothing)
 
     def prediction(self, output: jax.Array) -> jax.Array:
-        """Return the softmax of the logits."""
         return jax.nn.softmax(output, axis=-1)
 
 

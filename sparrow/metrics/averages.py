@@ -60,7 +60,6 @@ class Mean(AverageMetric):
     """
 
     def values(self, batch: CheckedRows) -> Any:
-        """Return the predictions."""
         return batch.predictions
 
     def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
@@ -80,7 +79,6 @@ class MAE(AverageMetric):
     """
 
     def values(self, batch: CheckedRows) -> Any:
-        """Return the absolute errors."""
         return jnp.abs(batch.predictions - batch.labels)
 
 
@@ -95,7 +93,6 @@ class MSE(AverageMetric):
     """
 
     def values(self, batch: CheckedRows) -> Any:
-        """Return the squared errors."""
         return jnp.square(batch.predictions - batch.labels)
 
 
@@ -128,7 +125,6 @@ class RelativeL1(AverageMetric):
     epsilon: float = 1e-4
 
     def values(self, batch: CheckedRows) -> Any:
-        """Return the relative errors."""
         size = jnp.maximum(jnp.abs(batch.predictions), jnp.abs(batch.labels)) + self.epsilon
         # 0 compared with 0 at epsilon 0 is no error.
         return jnp.abs(batch.labels - batch.predictions) / jnp.where(size > 0, size, 1)

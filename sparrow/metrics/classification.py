@@ -70,7 +70,6 @@ class Accuracy(AverageMetric):
         return Domain("0 or 1, or the index of a class", BINARY.contains)
 
     def values(self, batch: CheckedRows) -> Any:
-        """Return 1 where the class is right, else 0."""
         scores, labels = batch.predictions, batch.labels
         if scores.ndim == 1:
             right = (scores > np.float32(self.threshold)) == (labels == 1)
@@ -120,7 +119,6 @@ class LogLoss(AverageMetric):
         return clean(predictions, labels, weights, self._prediction_domain, domain, neutral_prediction=0.5)
 
     def values(self, batch: CheckedRows) -> Any:
-        """Return the log loss of each row."""
         predictions, labels = batch.predictions, batch.labels
         if predictions.ndim == 1:
             return binary_log_loss(predictions, labels, self.from_logits)

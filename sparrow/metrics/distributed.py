@@ -80,11 +80,9 @@ class JaxExchange:
 
     @property
     def size(self) -> int:
-        """The number of processes."""
         return int(jax.process_count())
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """Return the values of every process, in the order of the processes."""
         if self.size == 1:
             return [data]
         own = np.frombuffer(data, np.uint8)
@@ -97,7 +95,6 @@ class JaxExchange:
         return [received[process, :length].tobytes() for process, length in enumerate(lengths)]
 
     def all_to_all(self, data: Sequence[bytes]) -> list[bytes]:
-        """``data[p]`` goes to process ``p``."""
         if self.size == 1:
             return list(data)
         own = [np.frombuffer(part, np.uint8) for part in data]

@@ -83,24 +83,20 @@ class FixedSizeMetric(Metric[SumState]):
 
     @property
     def jittable(self) -> bool:
-        """True: the state has a fixed size."""
         return True
 
     def init(self) -> SumState:
-        """Return the sum of no rows."""
         size = sum(math.prod(shape) for shape in self._layout().values())
         return jnp.asarray(np.zeros((2, size), np.float32))
 
     def update(
         self, state: SumState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
     ) -> SumState:
-        """Add one batch to the sums; runs inside ``jax.jit``."""
         refuse_groups(self.name, groups)
         added: SumState = _update(self, state, *as_arrays(self.name, predictions, labels, weights))
         return added
 
     def merge(self, a: SumState, b: SumState) -> SumState:
-        """Add the sums."""
         if not is_traced(a, b):  # a few numbers: NumPy adds them sooner than a compiler starts
             a, b = jax.tree.map(np.asarray, (a, b))
         return sums.add(a, b)
@@ -110,11 +106,9 @@ class FixedSizeMetric(Metric[SumState]):
         return self._unpack(sums.to_float64(state))
 
     def to_arrays(self, state: SumState) -> dict[str, NDArray[Any]]:
-        """Return the pairs of all sums."""
         return {"sums": np.asarray(state)}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> SumState:
-        """Return the state of arrays from `to_arrays`."""
         return jnp.asarray(arrays["sums"])
 
     def _layout(self) -> dict[str, tuple[int, ...]]:
@@ -129,7 +123,6 @@ class FixedSizeMetric(Metric[SumState]):
         return named
 
     def evaluate(self, state: SumState) -> Result:
-        """Return the number in float64, with its reason and details."""
         total = self.totals(state)
         if total["faults"].any():
             faults = fault_reason(self.name, list(total["faults"]), self._prediction_domain, self._label_domain)
@@ -141,13 +134,11 @@ class FixedSizeMetric(Metric[SumState]):
         return Result(value, reason, self._details(total))
 
     def value(self, state: SumState) -> jax.Array:
-        """Return the number in float32, inside a step."""
         total = self._unpack(state[0])
         number = jnp.asarray(self._value(total, jnp), jnp.float32)
         return jnp.where(jnp.any(total["faults"] > 0), jnp.float32(jnp.nan), number)
 
     def has_faults(self, state: SumState) -> jax.Array:
-        """Whether the state has seen rows that cannot be judged."""
         return jnp.any(self._unpack(state[0])["faults"] > 0)
 
 

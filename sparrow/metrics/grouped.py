@@ -83,7 +83,6 @@ class GroupedMetric(RowMetric):
         return Result(float("nan"), f"{self.name}: {why}", details)
 
     def evaluate(self, state: RowState) -> Result:
-        """Return the number in float64, with its reason, and the counts of groups used and left out."""
         return self.finish(self.summarize(state))
 
     def _evaluate(self, columns: Columns) -> Result:

@@ -183,7 +183,6 @@ class RecallAtK(RankingMetric):
         fields.choice_of(self, "average", "micro", "macro")
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
-        """``hits / relevant``, per list."""
         relevant = lists.per_list(1.0 * (lists.relevance > 0))
         hits = lists.per_list(1.0 * ((lists.relevance > 0) & self.within(lists)))
         share = relevant if self.average == "micro" else 1.0 * (relevant > 0)
@@ -203,7 +202,6 @@ class HitRateAtK(RankingMetric):
     top_k: int = 5
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
-        """1 or 0, per list."""
         relevant = lists.per_list(1.0 * (lists.relevance > 0))
         hits = lists.per_list(1.0 * ((lists.relevance > 0) & self.within(lists)))
         return ListValues(1.0 * (hits > 0), 1.0 * (relevant > 0))
@@ -232,7 +230,6 @@ class NDCGAtK(RankingMetric):
         fields.choice_of(self, "gain", "exponential", "linear")
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
-        """``DCG / ideal DCG``, per list."""
         discount = self.within(lists) / xp.log2(1.0 + lists.rank)
         gained, best = (
             lists.per_list((xp.exp2(relevance) - 1 if self.gain == "exponential" else relevance) * discount)
@@ -255,7 +252,6 @@ class MRR(RankingMetric):
     top_k: int | None = None
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
-        """``1 / rank``, per list."""
         relevant = lists.per_list(1.0 * (lists.relevance > 0))
         first = (lists.relevance > 0) & (lists.hits == 1) & self.within(lists)
         return ListValues(lists.per_list(first / lists.rank), 1.0 * (relevant > 0))
@@ -276,7 +272,6 @@ class MAPAtK(RankingMetric):
     top_k: int = 10
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
-        """Return the average precision, per list."""
         relevant = lists.per_list(1.0 * (lists.relevance > 0))
         counted = (lists.relevance > 0) & self.within(lists)
         precision = lists.per_list(counted * lists.hits / lists.rank)
@@ -307,7 +302,6 @@ class ByGroup(GroupedMetric):
 
     @property
     def name(self) -> str:
-        """The inner metric's name, by group."""
         return f"ByGroup({self.metric.name})"
 
     @property

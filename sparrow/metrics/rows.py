@@ -57,17 +57,14 @@ class RowMetric(Metric[RowState]):
 
     @property
     def jittable(self) -> bool:
-        """False: the state grows with the rows."""
         return False
 
     def init(self) -> RowState:
-        """No rows."""
         return RowState((), np.zeros(3, np.int64))
 
     def update(
         self, state: RowState, predictions: Any, labels: Any, weights: Any = None, groups: Any = None
     ) -> RowState:
-        """Append the rows of one batch, on the host."""
         # A list of keys may be long: only arrays are looked at.
         given = [value for value in (predictions, labels, weights, groups) if not isinstance(value, list | tuple)]
         if is_traced(state, given):
@@ -79,31 +76,25 @@ class RowMetric(Metric[RowState]):
         return RowState(append(state.chunks, chunk), state.faults + faults)
 
     def merge(self, a: RowState, b: RowState) -> RowState:
-        """Return the rows of both."""
         return RowState(functools.reduce(append, b.chunks, a.chunks), a.faults + b.faults)
 
     def evaluate(self, state: RowState) -> Result:
-        """Return the number in float64, with its reason and details."""
         if state.faults.any():
             return Result(float("nan"), self.fault_reason(state.faults), {})
         return self._evaluate(concatenate(state.chunks))
 
     def to_arrays(self, state: RowState) -> dict[str, NDArray[Any]]:
-        """One table of columns, and the faults."""
         columns = concatenate(state.chunks)
         return {"faults": state.faults, **{f"rows/{name}": column for name, column in columns.items()}}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> RowState:
-        """Return the state of arrays from `to_arrays`."""
         rows = {name.removeprefix("rows/"): array for name, array in arrays.items() if name != "faults"}
         return RowState(append((), rows), arrays["faults"])
 
     def fault_reason(self, faults: NDArray[Any]) -> str:
-        """Return the sentence for rows that cannot be judged."""
         return fault_reason(self.name, list(faults), self._prediction_domain, self._label_domain)
 
     def has_faults(self, state: RowState) -> bool:
-        """Whether the state has seen rows that cannot be judged."""
         return bool(state.faults.any())
 
     def _read(self, predictions: Any, labels: Any, weights: Any, groups: Any) -> tuple[Columns, NDArray[Any]]:

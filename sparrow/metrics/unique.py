@@ -43,7 +43,6 @@ class UniqueRatio(FixedSizeMetric):
     def update(
         self, state: SumState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
     ) -> SumState:
-        """Add one batch; runs inside ``jax.jit``."""
         codes = as_array(self.name, "predictions", predictions)
         if isinstance(codes, np.ndarray) and codes.ndim and codes.dtype.kind in "iu" and codes.dtype.itemsize == 8:
             # Without 64-bit mode JAX would cut these codes; as two halves they stay distinct.
@@ -107,7 +106,6 @@ class Collisions(RowMetric):
     def update(
         self, state: RowState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
     ) -> RowState:
-        """Append the codes of one batch, on the host."""
         return super().update(state, predictions, labels, weights, groups)
 
     def _read(self, predictions: Any, labels: Any, weights: Any, groups: Any) -> tuple[Columns, NDArray[Any]]:

@@ -142,39 +142,30 @@ class XAUC(Metric[Any]):
 
     @property
     def jittable(self) -> bool:
-        """Only ``in_batch`` has a state of fixed size."""
         return self.in_batch
 
     def init(self) -> Any:
-        """Return the state that has seen nothing."""
         return self._way.init()
 
     def update(self, state: Any, predictions: Any, labels: Any, weights: Any = None, groups: Any = None) -> Any:
-        """``state`` with one more batch."""
         return self._way.update(state, predictions, labels, weights, groups)
 
     def merge(self, a: Any, b: Any) -> Any:
-        """One state that has seen what both have seen."""
         return self._way.merge(a, b)
 
     def evaluate(self, state: Any) -> Result:
-        """Return the number, with its reason, and the number (or weight) of pairs."""
         return self._way.evaluate(state)
 
     def value(self, state: Any) -> jax.Array:
-        """Return the number inside a step (``in_batch`` only)."""
         return self._way.value(state)
 
     def has_faults(self, state: Any) -> Any:
-        """Whether the state has seen rows that cannot be judged."""
         return self._way.has_faults(state)
 
     def to_arrays(self, state: Any) -> dict[str, NDArray[Any]]:
-        """Return the state as named arrays."""
         return self._way.to_arrays(state)
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> Any:
-        """Return the state of arrays from `to_arrays`."""
         return self._way.from_arrays(arrays)
 
 

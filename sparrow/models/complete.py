@@ -35,7 +35,6 @@ class Complete:
     variational_dropout: float | None = None
 
     def build(self, inputs: Inputs, *, rngs: nnx.Rngs) -> nnx.Module:
-        """Return the model, with fresh parameters."""
         if self.encoders:
             inner = dataclasses.replace(self, encoders={})
             return Encoded(inner, inputs, self.encoders, rngs=rngs)

@@ -72,7 +72,6 @@ class Encoded(nnx.Module):
         self.model = architecture.build(Inputs(acts | dims, numbers, own, histories), rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """Return the outputs of the model."""
         features = {name: acts[name] for name in self.names if name in acts}
         for encoder, (name, group, attends) in zip(self.encoders, self.made, strict=True):
             sequence = group.sequence(acts, numbers)

@@ -30,7 +30,6 @@ class Functional(NamedTuple):
         return outputs, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))
 
     def predict(self, params: Any, rest: Any, acts: Arrays, numbers: Arrays) -> Outputs:
-        """Return the outputs."""
         outputs: Outputs = nnx.merge(self.evaluating, params, rest)(acts, numbers)
         return outputs
 

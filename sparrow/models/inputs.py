@@ -218,7 +218,6 @@ class Inputs:
                 raise ValueError(f"the feature '{feature}' is in no group of {model}; add it to a group or remove it")
 
     def group(self, name: str) -> Group:
-        """Return the group ``name``."""
         if name not in self.groups:
             raise ValueError(f"there is no group '{name}': {nearest(name, self.groups)}")
         for feature in self.groups[name]:

@@ -37,7 +37,6 @@ class ModelRecord:
     is_per_example: ClassVar[bool] = False
 
     def build(self, inputs: Inputs, *, rngs: nnx.Rngs) -> nnx.Module:
-        """Return the model, with fresh parameters."""
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         model: Callable[..., nnx.Module] = self.model
         return model(inputs, **options, rngs=rngs)

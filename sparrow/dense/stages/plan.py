@@ -103,7 +103,6 @@ class Plan:
     def __call__(
         self, grads: Any, state: StagedState, params: Any, extra_args: dict[str, Any]
     ) -> tuple[Any, StagedState]:
-        """Return the updates and the new state."""
         traced, shares = self._traced, self._shares(state)
         given = self._layout.by_stage(traced.grads, jax.tree.leaves(filled(grads, params)[0]))
         own_params = self._layout.by_stage(traced.params, jax.tree.leaves(params)) if traced.params else {}

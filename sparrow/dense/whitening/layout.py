@@ -58,7 +58,6 @@ class MatrixLayout:
         return jnp.pad(blocks, [(0, self.padding), (0, 0), (0, 0)]) if self.padding else blocks
 
     def join(self, blocks: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Return the inverse of `split`."""
         rows, columns = self.rows, self.columns
         blocks = blocks[: self.blocks - self.padding]
         grids = blocks.reshape(self.layers, rows.blocks, columns.blocks, rows.block, columns.block)

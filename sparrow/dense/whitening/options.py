@@ -85,5 +85,4 @@ class Whitening(DenseOptimizer):
 
     @property
     def array_dtype(self) -> Any:
-        """``dtype`` as JAX knows it."""
         return jnp.dtype(self.dtype)

@@ -70,5 +70,4 @@ class Quad(Whitening):
     """
 
     def direction(self) -> optax.GradientTransformation:
-        """From gradients to whitened momentum."""
         return scale_by_whitening(QUAD, self)

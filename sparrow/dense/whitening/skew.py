@@ -78,5 +78,4 @@ class Skew(Whitening):
     """
 
     def direction(self) -> optax.GradientTransformation:
-        """From gradients to whitened momentum."""
         return scale_by_whitening(SKEW, self)

@@ -85,7 +85,6 @@ class Dice(nnx.Module):
         self.alpha = nnx.Param(jnp.zeros(dim))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Return the same shape and dtype as ``x``."""
         p = jax.nn.sigmoid(self.norm(x)).astype(x.dtype)
         return p * x + (1 - p) * self.alpha[...] * x
 

@@ -32,7 +32,6 @@ class Candidates:
 
     @property
     def are_several(self) -> bool:
-        """Whether an example has several candidates."""
         return isinstance(self.group, SequenceGroup)
 
     @property

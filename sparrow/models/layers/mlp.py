@@ -59,14 +59,12 @@ class MLP:
 
     @property
     def dropouts(self) -> tuple[float, ...]:
-        """The dropout of each layer."""
         if isinstance(self.dropout_ratio, tuple):
             return self.dropout_ratio
         return (self.dropout_ratio,) * len(self.hidden_units)
 
     @property
     def dim(self) -> int:
-        """The width of the last layer."""
         return self.hidden_units[-1]
 
     def build(self, dim: int, *, linear_end: bool = False, rngs: nnx.Rngs) -> Layers:
@@ -91,7 +89,6 @@ class Layer(nnx.Module):
         self.dropout = nnx.Dropout(mlp.dropouts[index], rngs=rngs) if mlp.dropouts[index] else nnx.data(None)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """``(batch, dim)`` to ``(batch, units)``."""
         x = self.linear(x)
         if self.norm is not None:
             x = self.norm(x).astype(x.dtype)  # statistics are float32, and would pull the rest of the model up
@@ -115,11 +112,9 @@ class Layers(nnx.Module):
         )
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """``(batch, dim)`` to ``(batch, hidden_units[-1])``."""
         return self.each(x)[-1]
 
     def each(self, x: jax.Array) -> list[jax.Array]:
-        """Return the output of each layer."""
         outputs = []
         for layer in self.layers:
             x = layer(x)

@@ -23,7 +23,6 @@ class LayerNorm(nnx.LayerNorm):
         super().__init__(dim, epsilon=epsilon, rngs=rngs)
 
     def __call__(self, x: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
-        """Return the same shape and dtype as ``x``."""
         y: jax.Array = super().__call__(x, mask=mask)
         return y.astype(x.dtype)
 

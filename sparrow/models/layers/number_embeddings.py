@@ -91,7 +91,6 @@ class NumberEmbeddings(nnx.Module):
         self.model = build(Inputs(acts, numbers, inputs.groups, sequences), rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """Return the outputs of the model."""
         made = {name: _embedded(layer, numbers[name]) for name, layer in self.layers.items()}
         rest = {name: array for name, array in numbers.items() if name not in made}
         outputs: dict[str, jax.Array] = self.model({**acts, **made}, rest)

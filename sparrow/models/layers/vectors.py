@@ -43,7 +43,6 @@ class Vectors(nnx.Module):
             self.dense_mlp = dense_mlp.build(self.dense.dim, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """``(batch, count, dim)``."""
         return jnp.concatenate(self.parts(acts, numbers), axis=1)
 
     def parts(self, acts: Arrays, numbers: Arrays) -> list[jax.Array]:

@@ -29,7 +29,6 @@ class Cross(nnx.Module):
         self.dim = dim
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Map ``(batch, dim)`` to the same shape."""
         y = x
         for weight, bias in zip(self.weights, self.biases, strict=True):
             y = x * weight(y) + bias[...].astype(x.dtype) + y
@@ -60,7 +59,6 @@ class CrossV2(nnx.Module):
         self.dim = dim
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Map ``(batch, dim)`` to the same shape."""
         y = x
         for index, up in enumerate(self.up):
             y = x * up(self.down[index](y) if self.down else y) + y

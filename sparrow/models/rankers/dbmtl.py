@@ -113,7 +113,6 @@ class DBMTL(nnx.Module):
             self.outputs[tower.task] = Logits(width[tower.task], None, tower.num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """Logits by task: ``(batch,)``, or ``(batch, num_classes)``."""
         x = self.group.concat(acts, numbers)
         for layers in self.shared:
             x = layers(x)

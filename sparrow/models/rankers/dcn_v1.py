@@ -40,6 +40,5 @@ class DCNv1(nnx.Module):
         self.logits = Logits(self.group.dim + deep.dim, final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
         x = self.group.concat(acts, numbers)
         return {"logits": self.logits(jnp.concatenate([self.cross(x), self.deep(x)], axis=1))}

@@ -54,7 +54,6 @@ class DCNv2(nnx.Module):
         self.logits = Logits(self.cross.dim + (deep.dim if deep else 0), final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
         x = self.group.concat(acts, numbers)
         parts = [self.cross(x if self.backbone is None else self.backbone(x))]
         if self.deep is not None:

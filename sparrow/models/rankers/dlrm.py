@@ -60,7 +60,6 @@ class DLRM(nnx.Module):
         self.logits = Logits(width, final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
         vectors = self.vectors.parts(acts, numbers)  # the vector of the numbers first
         parts = [pairwise_dots(*vectors)]
         if self.arch_with_sparse:

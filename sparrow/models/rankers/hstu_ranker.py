@@ -83,7 +83,6 @@ class HSTURanker(nnx.Module):
 
     @property
     def why_no_states(self) -> str | None:
-        """Why states of a history cannot be kept for later candidates; None: they can."""
         return next(filter(None, (each.channel.stu.why_no_states for each in self.channels)), None)
 
     @property
@@ -106,7 +105,6 @@ class HSTURanker(nnx.Module):
         return found
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """Logits by task: ``(batch,)``, or ``(batch, candidates)`` and their number; a last axis of classes."""
         found = self.candidates(acts, numbers)
         stamps = None
         if self.stamps is not None:

@@ -55,5 +55,4 @@ class MMoE(nnx.Module):
         self.towers = TaskLogits(task_towers, dict.fromkeys(tasks, expert_mlp.dim), rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """Logits by task: ``(batch,)``, or ``(batch, num_classes)``."""
         return self.towers(self.mixture(self.group.concat(acts, numbers)))

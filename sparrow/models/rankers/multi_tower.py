@@ -47,5 +47,4 @@ class MultiTower(nnx.Module):
         self.logits = Logits(sum(tower.dim for tower in self.towers), final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
         return {"logits": self.logits(jnp.concatenate([tower(acts, numbers) for tower in self.towers], axis=1))}

@@ -37,7 +37,6 @@ class AttentionTower(nnx.Module):
         self.attention = TargetAttention(self.dim, self.group.queries.dim, tower.attn_mlp, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """``(batch, dim)``."""
         return self.attention(self.group.sequence(acts, numbers), self.group.query(acts, numbers))
 
 
@@ -87,6 +86,5 @@ class MultiTowerDIN(nnx.Module):
         self.logits = Logits(width, final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
         parts = [tower(acts, numbers) for tower in (*self.towers, *self.din_towers)]
         return {"logits": self.logits(jnp.concatenate(parts, axis=1))}

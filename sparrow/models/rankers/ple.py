@@ -43,7 +43,6 @@ class ExtractionNetwork:
 
     @property
     def shared(self) -> MLP:
-        """The layers of the shared experts."""
         return self.share_expert_net or self.task_expert_net
 
 
@@ -115,7 +114,6 @@ class PLE(nnx.Module):
         self.towers = TaskLogits(task_towers, dict.fromkeys(self.tasks, dim), rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """Logits by task: ``(batch,)``, or ``(batch, num_classes)``."""
         shared = self.group.concat(acts, numbers)
         inputs = dict.fromkeys(self.tasks, shared)
         for network in self.networks:

@@ -63,7 +63,6 @@ class TDM(nnx.Module):
         self.logits = Logits(width, final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
         parts = [self.attention(self.history.sequence(acts, numbers), self.history.query(acts, numbers))]
         parts += [group.concat(acts, numbers) for group in self.groups]
         return {"logits": self.logits(jnp.concatenate(parts, axis=1))}

@@ -53,7 +53,6 @@ class WideAndDeep(nnx.Module):
         self.logits = Logits(deep.dim + (1 if final else 0), final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
         wide = _wide(self.wide, acts)
         deep = self.deep(self.group.concat(acts, numbers))
         if self.has_final:
@@ -103,7 +102,6 @@ class DeepFM(nnx.Module):
         self.logits = Logits(deep.dim + (1 + self.fm.dims[0] if final else 0), final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
         wide, fm = _wide(self.wide, acts), factorization_machine(self.fm.stack(acts))
         deep = self.deep(self.group.concat(acts, numbers))
         if self.has_final:

@@ -43,7 +43,6 @@ class WukongLayer:
         return self.fmb_feature_num + self.lcb_feature_num
 
     def build(self, features: int, dim: int, *, rngs: nnx.Rngs) -> WukongBlock:
-        """Return the layer, for ``features`` vectors of ``dim``."""
         return WukongBlock(self, features, dim, rngs=rngs)
 
 
@@ -63,7 +62,6 @@ class WukongBlock(nnx.Module):
         self.norm = LayerNorm(dim, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Map ``(batch, features, dim)`` to ``(batch, WukongLayer.features, dim)``."""
         batch, _, dim = x.shape
         columns = jnp.swapaxes(x, 1, 2)  # (batch, dim, features), for maps over the features
         pairs = jnp.einsum("bfd,bdc->bfc", x, self.meet(columns)).reshape(batch, -1)
@@ -119,7 +117,6 @@ class Wukong(nnx.Module):
         self.logits = Logits(counts[-1] * dim, final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
         x = self.vectors(acts, numbers)
         for layer in self.layers:
             x = layer(x)

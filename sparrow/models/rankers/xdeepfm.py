@@ -42,7 +42,6 @@ class CIN(nnx.Module):
         self.dim = sum(layer_sizes)
 
     def __call__(self, vectors: jax.Array) -> jax.Array:
-        """Map ``(batch, features, dim)`` to ``(batch, sum of layer sizes)``."""
         first = jnp.swapaxes(vectors, 1, 2)  # (batch, dim, features): the features are contracted, the dims are kept
         x, parts = first, []
         for layer in self.layers:
@@ -97,6 +96,5 @@ class XDeepFM(nnx.Module):
         self.logits = Logits(self.cin.dim + deep.dim, final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
         deep = self.deep(self.group.concat(acts, numbers))
         return {"logits": self.logits(jnp.concatenate([self.cin(self.wide.stack(acts)), deep], axis=1))}

@@ -32,7 +32,6 @@ class AugmentedTower(nnx.Module):
         self.output = VectorOutput(mlp.dim, dim, similarity, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """``(rows, output_dim)``, float32."""
         x = jnp.concatenate([self.group.concat(acts, numbers), self.augment.concat(acts, {})], axis=1)
         return self.output(self.mlp(x))
 
@@ -112,11 +111,9 @@ class DAT(nnx.Module):
         }
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
         return self.user_tower(acts, numbers)
 
     def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """Return the items' vectors alone, ``(items, dim)``, for an index. float32."""
         return self.item_tower(acts, numbers)
 
 

@@ -66,7 +66,6 @@ class DSSM(TwoTowers):
         self.negatives = negatives
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
         return self.user_output(self.user_tower(acts, numbers))
 
 

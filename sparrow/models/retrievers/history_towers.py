@@ -50,7 +50,6 @@ class HistoryTowers(TwoTowers):
         return None
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
         x, layout, _ = self.states(acts, numbers)
         return self.user_output(self.normalized(layout.newest(x)))
 

@@ -71,12 +71,10 @@ class HSTUMatch(HistoryTowers):
         self.negatives, self.every_position, self.deterministic = negatives, every_position, False
 
     def states(self, acts: Arrays, numbers: Arrays) -> tuple[jax.Array, Layout, Rows]:
-        """Return the state of each element, ``(tokens, dim)``, where they are, and the features of the elements."""
         history, most, times = self.history(acts, numbers)
         context = jnp.zeros((history.lengths.shape[0], 0, history.values.shape[1]), history.values.dtype)
         x, layout = self.hstu(Tokens(context, history, no_rows(history), most, 0, times))
         return x, layout, self.history.content.sequence(acts, numbers).rows
 
     def normalized(self, x: jax.Array) -> jax.Array:
-        """Return states as the last layer takes them."""
         return self.norm(x)

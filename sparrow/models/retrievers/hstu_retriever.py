@@ -75,12 +75,10 @@ class HSTURetriever(HistoryTowers):
 
     @property
     def why_no_states(self) -> str | None:
-        """Why states of a history cannot be kept; None: they can."""
         return self.channel.channel.stu.why_no_states or self.why_no_append
 
     @property
     def why_no_append(self) -> str | None:
-        """Why further elements cannot be appended to a state; None: they can."""
         return self.channel.why_no_append
 
     @staticmethod
@@ -97,15 +95,12 @@ class HSTURetriever(HistoryTowers):
                 raise ValueError(f"HSTURetriever.every_position excludes {problem}; remove one of the two")
 
     def states(self, acts: Arrays, numbers: Arrays) -> tuple[jax.Array, Layout, Rows]:
-        """Return the state of each element, ``(tokens, dim)``, where they are, and the features of the elements."""
         return self.channel.states(acts, numbers, None)
 
     def normalized(self, x: jax.Array) -> jax.Array:
-        """Return states as the last layer takes them."""
         return self.channel.post(x, None)
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
         request = None
         if self.request is not None:
             request = self.request.concat({}, numbers)[:, 0].astype(jnp.float32)

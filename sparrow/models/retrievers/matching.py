@@ -39,7 +39,6 @@ class VectorOutput(nnx.Module):
         self.similarity = similarity
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Map ``(..., dim)`` to ``(..., output_dim)``."""
         x = (x if self.linear is None else self.linear(x)).astype(jnp.float32)
         return unit(x) if self.similarity == "cosine" else x
 

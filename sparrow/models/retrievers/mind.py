@@ -134,5 +134,4 @@ class MIND(nnx.Module):
         return jnp.where(there[..., None], self.user_output(self.concat_mlp(both)), 0), there
 
     def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """Return the items' vectors alone, ``(items, dim)``, for an index. float32."""
         return self.item_output(self.item_tower(acts, numbers))

@@ -29,7 +29,6 @@ class Block(nnx.Module):
         self.dropout = nnx.Dropout(dropout_ratio, rngs=rngs) if dropout_ratio else nnx.data(None)
 
     def __call__(self, x: jax.Array, layout: Layout) -> jax.Array:
-        """Map ``(tokens, dim)`` to the same shape."""
         q, k, v = (
             part.reshape(x.shape[0], self.heads, -1) for part in jnp.split(self.project(self.norm(x)), 3, axis=1)
         )
@@ -163,9 +162,7 @@ class SASRec(HistoryTowers):
         self.negatives, self.every_position, self.deterministic = negatives, every_position, False
 
     def states(self, acts: Arrays, numbers: Arrays) -> tuple[jax.Array, Layout, Rows]:
-        """Return the state of each element, ``(tokens, dim)``, where they are, and the features of the elements."""
         return self.attention(self.group.sequence(acts, numbers))
 
     def normalized(self, x: jax.Array) -> jax.Array:
-        """Return states as the last layer takes them; zeros stay."""
         return self.attention.normalized(x)

@@ -63,7 +63,6 @@ class Capsules:
             fields.number(f"Capsules.{name}", getattr(self, name), above=0)
 
     def build(self, dim: int, *, rngs: nnx.Rngs) -> CapsuleLayer:
-        """Return the layer, for elements of length ``dim``."""
         return CapsuleLayer(self, dim, rngs=rngs)
 
     def first_logits(self) -> jax.Array:

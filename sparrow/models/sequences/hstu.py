@@ -71,7 +71,6 @@ class HSTU:
         fields.number("HSTU.output_dropout_ratio", self.output_dropout_ratio, at_least=0, below=1)
 
     def build(self, *, rngs: nnx.Rngs) -> HSTULayers:
-        """Return the layers."""
         return HSTULayers(self, rngs=rngs)
 
     @property

@@ -139,7 +139,6 @@ class ChannelLayers(nnx.Module):
 
     @property
     def why_no_append(self) -> str | None:
-        """Why further elements cannot be appended to a state; None: they can."""
         return "the group 'contextual' attends to all of the history" if self.context.group is not None else None
 
     def _optional(self, model: str, inputs: Inputs, part: str, is_read: bool) -> SequenceGroup | None:

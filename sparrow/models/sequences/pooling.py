@@ -36,7 +36,6 @@ class PoolingEncoder(nnx.Module):
         self.pooling, self.max_length = pooling, max_length
 
     def __call__(self, sequence: Sequence) -> jax.Array:
-        """Return ``(batch, dim)``."""
         x, layout = elements_of(sequence, self.max_length)
         total = layout.summed(x.astype(jnp.float32))
         if self.pooling == "mean":

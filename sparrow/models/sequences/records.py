@@ -59,11 +59,9 @@ class PoolingRecord(EncoderRecord):
 
     @property
     def attends(self) -> bool:
-        """False: there is nothing to attend."""
         return False
 
     def build(self, group: SequenceGroup, *, rngs: nnx.Rngs) -> tuple[Any, int]:
-        """Return the encoder, and the length of its output."""
         return PoolingEncoder(self.pooling_type, self.max_length), group.sequences.dim
 
 
@@ -76,7 +74,6 @@ class DINRecord(EncoderRecord):
     is_per_example = True
 
     def build(self, group: SequenceGroup, *, rngs: nnx.Rngs) -> tuple[Any, int]:
-        """Return the encoder, and the length of its output."""
         dim = group.sequences.dim
         encoder = TargetAttention(dim, group.queries.dim, self.attn_mlp, max_length=self.max_length, rngs=rngs)
         return encoder, dim
@@ -90,7 +87,6 @@ class SimpleAttentionRecord(EncoderRecord):
     is_per_example = True
 
     def build(self, group: SequenceGroup, *, rngs: nnx.Rngs) -> tuple[Any, int]:
-        """Return the encoder, and the length of its output."""
         if group.queries.dim != group.sequences.dim:
             raise ValueError(
                 f"simple_attention of the group '{group.name}' needs a candidate as long as an element of the history, "
@@ -109,7 +105,6 @@ class WindowRecord(EncoderRecord):
     is_per_example = True
 
     def build(self, group: SequenceGroup, *, rngs: nnx.Rngs) -> tuple[Any, int]:
-        """Return the encoder, and the length of its output."""
         if self.max_length is not None:
             raise ValueError("multi_window_din_encoder has the length of its windows; remove max_length")
         encoder = WindowAttention(group.sequences.dim, group.queries.dim, self.attn_mlp, self.windows_len, rngs=rngs)
@@ -128,11 +123,9 @@ class SelfAttentionRecord(EncoderRecord):
 
     @property
     def attends(self) -> bool:
-        """False: the elements attend to each other."""
         return False
 
     def build(self, group: SequenceGroup, *, rngs: nnx.Rngs) -> tuple[Any, int]:
-        """Return the encoder, and the length of its output."""
         encoder = SelfAttention(
             group.sequences.dim,
             attention_dim=self.multihead_attn_dim,

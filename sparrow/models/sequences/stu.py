@@ -106,7 +106,6 @@ class STU:
         return None
 
     def build(self, *, rngs: nnx.Rngs) -> STULayers:
-        """Return the layers."""
         return STULayers(self, rngs=rngs)
 
 
@@ -129,7 +128,6 @@ class STULayer(nnx.Module):
         self.dropout = nnx.Dropout(ratio, rngs=rngs) if ratio else nnx.data(None)
 
     def __call__(self, x: jax.Array, layout: Layout) -> jax.Array:
-        """Map ``(tokens, dim)`` to the same shape."""
         width, reach = self.heads * self.hidden, self.heads * self.attention
         parts = jnp.split(jax.nn.silu(self.project(self.norm(x))), [width, 2 * width, 2 * width + reach], axis=-1)
         v, q, k = (part.reshape(x.shape[0], self.heads, -1) for part in parts[1:])

@@ -38,7 +38,6 @@ class TargetAttention(nnx.Module):
         self.dim, self.max_length = dim, max_length
 
     def __call__(self, sequence: Sequence, query: jax.Array) -> jax.Array:
-        """Return ``(batch, dim)``."""
         x, layout = elements_of(sequence, self.max_length)
         q = layout.spread(x, widened(query, self.dim).astype(x.dtype))
         scores = self.linear(self.mlp(jnp.concatenate([q, x, q - x, q * x], axis=1)))
@@ -56,7 +55,6 @@ class SimpleAttention(nnx.Module):
         self.max_length = max_length
 
     def __call__(self, sequence: Sequence, query: jax.Array) -> jax.Array:
-        """Return ``(batch, dim)``."""
         x, layout = elements_of(sequence, self.max_length)
         scores = jnp.einsum("td,td->t", x, layout.spread(x, query.astype(x.dtype)))[:, None]
         return layout.summed(layout.softmax(scores).astype(x.dtype) * x)
@@ -93,7 +91,6 @@ class WindowAttention(nnx.Module):
         self.element, self.dim = dim, dim * (len(windows_len) + 1)
 
     def __call__(self, sequence: Sequence, query: jax.Array) -> jax.Array:
-        """Return ``(batch, dim * (windows + 1))``."""
         x, layout = elements_of(sequence, sum(self.windows))
         q = widened(query, self.element).astype(x.dtype)
         wide = layout.spread(x, q)

@@ -34,7 +34,6 @@ class TokenLayers(nnx.Module):
         self.norm = LayerNorm(output_dim, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Map ``(..., dim)`` to ``(..., output_dim)``."""
         h = self.hidden(x)
         return self.norm(self.linear(h * jax.nn.sigmoid(self.gate(h))))
 
@@ -95,7 +94,6 @@ class ContentTokens(nnx.Module):
         self.layers = TokenLayers(width, content.hidden_dim, output_dim, rngs=rngs)
 
     def history(self, x: jax.Array) -> jax.Array:
-        """Return the tokens of the history."""
         if self.own is not None:
             x = self.own(x)
         if self.extra is not None:
@@ -104,7 +102,6 @@ class ContentTokens(nnx.Module):
         return self.layers(x)
 
     def candidates(self, x: jax.Array) -> jax.Array:
-        """Return the tokens of the candidates."""
         if self.target is not None:
             x = self.target(x)
         return self.layers(x[..., : self.dim] if self.encoder == "slice" else x)
