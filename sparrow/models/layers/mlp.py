@@ -86,14 +86,14 @@ class Layer(nnx.Module):
         if mlp.use_ln:
             self.norm = LayerNorm(units, rngs=rngs)
         self.activation = make_activation(mlp.activation, units, rngs)
-        self.dropout = nnx.Dropout(mlp.dropouts[index], rngs=rngs) if mlp.dropouts[index] else nnx.data(None)
+        self.dropout = nnx.Dropout(mlp.dropouts[index], rngs=rngs if mlp.dropouts[index] else None)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = self.linear(x)
         if self.norm is not None:
             x = self.norm(x).astype(x.dtype)  # statistics are float32, and would pull the rest of the model up
         x = self.activation(x)
-        return x if self.dropout is None else self.dropout(x)
+        return self.dropout(x)
 
 
 class Layers(nnx.Module):

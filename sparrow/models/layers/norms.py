@@ -1,4 +1,4 @@
-"""Normalization that leaves a model in its compute dtype."""
+"""Normalization of vectors, and of units in the compute dtype of a model."""
 
 from __future__ import annotations
 
@@ -50,3 +50,15 @@ class HeadNorm(nnx.Module):
         y = centered * jax.lax.rsqrt(variance + self.epsilon)
         y = y * self.scale[...][:, None] + self.bias[...][:, None]
         return y.reshape(x.shape).astype(x.dtype)
+
+
+def unit(x: jax.Array) -> jax.Array:
+    """Return ``x / |x|`` along the last axis; zeros stay, and have gradient 0 instead of NaN.
+
+    >>> unit(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
+    Array([[0.6, 0.8],
+           [0. , 0. ]], dtype=float32)
+    """
+    squares = jnp.square(x).sum(axis=-1, keepdims=True)
+    tiny = squares < 1e-24
+    return jnp.where(tiny, 0.0, x * jax.lax.rsqrt(jnp.where(tiny, 1.0, squares)))

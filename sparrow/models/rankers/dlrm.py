@@ -8,10 +8,9 @@ from flax import nnx
 
 from sparrow import fields
 from sparrow.models.inputs import Arrays, Inputs
-from sparrow.models.layers.interactions import pairwise_dots
+from sparrow.models.layers.interactions import Vectors, pairwise_dots
 from sparrow.models.layers.mlp import MLP
 from sparrow.models.layers.towers import Logits
-from sparrow.models.layers.vectors import Vectors
 from sparrow.models.records import register_model
 
 

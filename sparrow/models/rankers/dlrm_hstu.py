@@ -10,13 +10,12 @@ from flax import nnx
 
 from sparrow.embedding import Rows
 from sparrow.models.inputs import Arrays, Inputs, Sequence, SequenceGroup
-from sparrow.models.layers.candidates import Candidates
+from sparrow.models.layers.candidates import CandidateRanker
 from sparrow.models.layers.mlp import MLP
-from sparrow.models.layers.norms import LayerNorm
-from sparrow.models.layers.towers import TaskLogits, TaskTower, task_names
+from sparrow.models.layers.norms import LayerNorm, unit
+from sparrow.models.layers.towers import TaskTower
 from sparrow.models.records import register_model
-from sparrow.models.retrievers.matching import unit
-from sparrow.models.sequences.hstu import HSTU
+from sparrow.models.sequences.gated import HSTU
 from sparrow.models.sequences.layout import Tokens
 from sparrow.models.sequences.tokens import single_number
 
@@ -68,7 +67,7 @@ class History(nnx.Module):
 
 
 @register_model("dlrm_hstu")
-class DlrmHSTU(nnx.Module):
+class DlrmHSTU(CandidateRanker):
     """Generative ranker: each candidate attends to everything the user did, and several tasks read the result.
 
     ::
@@ -103,7 +102,6 @@ class DlrmHSTU(nnx.Module):
     Reference: Zhai et al., Actions Speak Louder than Words, ICML 2024, arXiv 2402.17152.
     """
 
-    candidate_group: ClassVar[str] = "candidate"
     why_no_append: ClassVar[str | None] = None
 
     def __init__(
@@ -118,32 +116,14 @@ class DlrmHSTU(nnx.Module):
     ) -> None:
         optional = ("contextual", "uih_action", "uih_timestamp", "candidate_timestamp")
         inputs.check("DlrmHSTU", required=("uih", "candidate"), optional=optional)
-        self.tasks = task_names("DlrmHSTU", task_towers)
         self.history = History("DlrmHSTU", inputs, "uih", hstu, rngs=rngs)
         if ("candidate_timestamp" in inputs.groups) != (hstu.num_time_buckets is not None):
             raise ValueError(
                 "DlrmHSTU reads the group 'candidate_timestamp' by hstu.num_time_buckets, and has only one of them; "
                 "give both or neither"
             )
-        self.candidates = Candidates.of("DlrmHSTU", inputs, "candidate")
+        self._read_candidates(inputs, task_towers, mlp, reads_times=hstu.num_time_buckets is not None)
         self.contextual = inputs.group("contextual") if "contextual" in inputs.groups else None
-        self.stamps = (
-            Candidates.of("DlrmHSTU", inputs, "candidate_timestamp") if hstu.num_time_buckets is not None else None
-        )
-        if self.stamps is not None:
-            if self.stamps.dim != 1:
-                raise ValueError("DlrmHSTU: the group 'candidate_timestamp' must hold one number, the time")
-            if self.stamps.are_several != self.candidates.are_several:
-                raise ValueError(
-                    "DlrmHSTU: the groups 'candidate' and 'candidate_timestamp' must both hold sequences, or both "
-                    "single features"
-                )
-        for layers in (mlp, *(tower.mlp for tower in task_towers)):
-            if self.candidates.are_several and layers is not None and layers.use_bn:
-                raise ValueError(
-                    "DlrmHSTU: use_bn would count the padding of several candidates; use use_ln, or one candidate an "
-                    "example"
-                )
         dim = hstu.embedding_dim
         self.linear = nnx.Linear(self.candidates.dim, dim, rngs=rngs)
         self.contextual_linear = nnx.data(None)
@@ -151,8 +131,7 @@ class DlrmHSTU(nnx.Module):
             self.contextual_linear = nnx.Linear(self.contextual.dim, dim, rngs=rngs)
         self.hstu = hstu.build(rngs=rngs)
         self.norm = LayerNorm(dim, rngs=rngs) if postprocessor == "layernorm" else nnx.data(None)
-        self.mlp = nnx.data(None) if mlp is None else mlp.build(dim, rngs=rngs)
-        self.towers = TaskLogits(task_towers, dict.fromkeys(self.tasks, mlp.dim if mlp else dim), rngs=rngs)
+        self._make_towers(dim, task_towers, mlp, rngs=rngs)
 
     @property
     def why_no_states(self) -> str | None:
@@ -162,21 +141,16 @@ class DlrmHSTU(nnx.Module):
         return None
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """Logits by task: ``(batch,)``, or ``(batch, candidates)`` and their number; a last axis of classes."""
         history, most, times = self.history(acts, numbers)
         found = self.candidates(acts, numbers)
         rows = found.rows
         candidates = rows._replace(values=self.linear(rows.values).astype(history.values.dtype))
-        stamps = None if self.stamps is None else self.stamps({}, numbers).clean[..., 0].astype(jnp.float32)
         context = jnp.zeros((history.lengths.shape[0], 0, history.values.shape[1]), history.values.dtype)
         if self.contextual is not None and self.contextual_linear is not None:
             made = self.contextual_linear(self.contextual.concat(acts, numbers))
             context = made[:, None].astype(history.values.dtype)
-        tokens = Tokens(context, history, candidates, most, found.values.shape[1], times, stamps)
+        tokens = Tokens(context, history, candidates, most, found.values.shape[1], times, self._times(numbers))
         x, layout = self.hstu(tokens)
         y = layout.of_candidates(x)
         y = y.reshape(-1, y.shape[-1])  # (batch * candidates, dim)
-        y = unit(y.astype(jnp.float32)).astype(y.dtype) if self.norm is None else self.norm(y)
-        if self.mlp is not None:
-            y = self.mlp(y)
-        return self.candidates.outputs(self.towers(dict.fromkeys(self.tasks, y)), found)
+        return self._outputs(unit(y.astype(jnp.float32)).astype(y.dtype) if self.norm is None else self.norm(y), found)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from sparrow.models.inputs import Arrays, Inputs
-from sparrow.models.layers.candidates import Candidates
+from sparrow.models.layers.candidates import CandidateRanker
 from sparrow.models.layers.mlp import MLP
-from sparrow.models.layers.towers import TaskLogits, TaskTower, task_names
+from sparrow.models.layers.towers import TaskTower
 from sparrow.models.records import register_model
 from sparrow.models.sequences.hstu_channel import ChannelLayers, HSTUChannel
 from sparrow.models.sequences.tokens import TokenLayers
 
 
 @register_model("hstu_ranker")
-class HSTURanker(nnx.Module):
+class HSTURanker(CandidateRanker):
     """Generative ranker: the state of each candidate after its user's histories, times what the candidate is.
 
     ::
@@ -34,7 +32,7 @@ class HSTURanker(nnx.Module):
     those of `DlrmHSTU`.
 
     >>> from sparrow.models.inputs import Sequence
-    >>> from sparrow.models.sequences.stu import STU
+    >>> from sparrow.models.sequences.gated import STU
     >>> channel = HSTUChannel(STU(8, 2, 4, 4, scaling_seqlen=6, num_position_buckets=8))
     >>> inputs = Inputs(acts={}, sequences={"item": 4, "clicks": 4}, groups={"uih": ["clicks"], "candidate": ["item"]})
     >>> towers = (TaskTower("click"),)
@@ -45,8 +43,6 @@ class HSTURanker(nnx.Module):
 
     Reference: Zhai et al., Actions Speak Louder than Words, ICML 2024, arXiv 2402.17152, and its published program.
     """
-
-    candidate_group: ClassVar[str] = "candidate"
 
     def __init__(
         self,
@@ -64,22 +60,14 @@ class HSTURanker(nnx.Module):
         optional = [group for channel in channels for group in channel.groups]
         optional += ["contextual", "candidate_timestamp"]
         inputs.check("HSTURanker", required=(*names, "candidate"), optional=optional)
-        self.tasks = task_names("HSTURanker", task_towers)
-        self.candidates = Candidates.of("HSTURanker", inputs, "candidate")
-        self.stamps = self._stamps_of(inputs, channels)
-        for layers in (mlp, *(tower.mlp for tower in task_towers)):
-            if self.candidates.are_several and layers is not None and layers.use_bn:
-                raise ValueError(
-                    "HSTURanker: use_bn would count the padding of several candidates; use use_ln, or one candidate an "
-                    "example"
-                )
+        reads_times = any(channel.stu.num_time_buckets is not None or channel.time_periods for channel in channels)
+        self._read_candidates(inputs, task_towers, mlp, reads_times=reads_times)
         self.channels = nnx.List(
             [ChannelLayers("HSTURanker", channel, inputs, self.candidates.dim, rngs=rngs) for channel in channels]
         )
         dim = sum(channel.stu.embedding_dim for channel in channels)
         self.item = TokenLayers(self.candidates.dim, item_hidden_dim, dim, rngs=rngs)
-        self.mlp = nnx.data(None) if mlp is None else mlp.build(dim, rngs=rngs)
-        self.towers = TaskLogits(task_towers, dict.fromkeys(self.tasks, mlp.dim if mlp else dim), rngs=rngs)
+        self._make_towers(dim, task_towers, mlp, rngs=rngs)
 
     @property
     def why_no_states(self) -> str | None:
@@ -90,28 +78,8 @@ class HSTURanker(nnx.Module):
         """Why further elements cannot be appended to a state; None: they can."""
         return next(filter(None, (each.why_no_append for each in self.channels)), None)
 
-    def _stamps_of(self, inputs: Inputs, channels: tuple[HSTUChannel, ...]) -> Candidates | None:
-        """Return the times of the candidates; None: no channel reads them."""
-        if all(channel.stu.num_time_buckets is None and not channel.time_periods for channel in channels):
-            return None
-        group = "candidate_timestamp"
-        if group not in inputs.groups:
-            raise ValueError(f"HSTURanker needs the group '{group}', as its options read times")
-        found = Candidates.of("HSTURanker", inputs, group)
-        if found.dim != 1 or found.are_several != self.candidates.are_several:
-            raise ValueError(
-                f"HSTURanker: the group '{group}' must hold one number for each candidate of the group 'candidate'"
-            )
-        return found
-
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        found = self.candidates(acts, numbers)
-        stamps = None
-        if self.stamps is not None:
-            stamps = self.stamps(acts, numbers).clean[..., 0].astype(jnp.float32)
+        found, stamps = self.candidates(acts, numbers), self._times(numbers)
         users = [channel.rank(acts, numbers, found, stamps) for channel in self.channels]
         y = jnp.concatenate(users, axis=-1) * self.item(found.clean)
-        y = y.reshape(-1, y.shape[-1])  # (batch * candidates, dim)
-        if self.mlp is not None:
-            y = self.mlp(y)
-        return self.candidates.outputs(self.towers(dict.fromkeys(self.tasks, y)), found)
+        return self._outputs(y.reshape(-1, y.shape[-1]), found)

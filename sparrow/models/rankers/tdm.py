@@ -57,8 +57,7 @@ class TDM(nnx.Module):
             raise ValueError(f"TDM reads one group with sequences, got {len(histories)}: {', '.join(histories)}")
         self.history: SequenceGroup = inputs.sequence_group(histories[0])
         self.groups: tuple[Group, ...] = tuple(inputs.group(name) for name in inputs.groups if name != histories[0])
-        dims = self.history.sequences.dim, self.history.queries.dim
-        self.attention = WindowAttention(*dims, attn_mlp, windows_len, rngs=rngs)
+        self.attention = WindowAttention(self.history, attn_mlp=attn_mlp, windows_len=windows_len, rngs=rngs)
         width = self.attention.dim + sum(group.dim for group in self.groups)
         self.logits = Logits(width, final, num_classes, rngs=rngs)
 

@@ -10,10 +10,10 @@ from flax import nnx
 
 from sparrow import fields
 from sparrow.models.inputs import Arrays, Inputs
+from sparrow.models.layers.interactions import Vectors
 from sparrow.models.layers.mlp import MLP
 from sparrow.models.layers.norms import LayerNorm
 from sparrow.models.layers.towers import Logits
-from sparrow.models.layers.vectors import Vectors
 from sparrow.models.records import register_model
 
 

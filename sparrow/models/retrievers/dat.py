@@ -10,9 +10,10 @@ from sparrow import fields
 from sparrow.models.extra_losses import extra_loss
 from sparrow.models.inputs import Arrays, Group, Inputs
 from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.norms import unit
 from sparrow.models.layers.towers import Tower
 from sparrow.models.records import register_model
-from sparrow.models.retrievers.matching import Negatives, Similarity, VectorOutput, candidates, check_towers, unit
+from sparrow.models.retrievers.matching import Negatives, Similarity, VectorOutput, candidates, check_towers
 
 
 class AugmentedTower(nnx.Module):

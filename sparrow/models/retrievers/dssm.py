@@ -8,7 +8,7 @@ from flax import nnx
 from sparrow.models.inputs import Arrays, Inputs
 from sparrow.models.layers.towers import GroupTower, Tower
 from sparrow.models.records import register_model
-from sparrow.models.retrievers.matching import Negatives, Similarity, TwoTowers, check_towers, outputs
+from sparrow.models.retrievers.matching import Negatives, Similarity, TwoTowers, check_towers
 
 
 @register_model("dssm", is_per_example=True)
@@ -60,10 +60,8 @@ class DSSM(TwoTowers):
         check_towers("DSSM", user_tower.input, item_tower.input, similarity, negatives)
         inputs.check("DSSM", required=(user_tower.input, item_tower.input))
         self.user_tower = GroupTower(user_tower, inputs, rngs=rngs)
-        self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
-        dims = self.user_tower.dim, self.item_tower.dim
-        self.user_output, self.item_output = outputs("DSSM", dims, output_dim, similarity, rngs=rngs)
-        self.negatives = negatives
+        width = self.user_tower.dim
+        self._make_item_tower(inputs, item_tower, width, output_dim, similarity, negatives, rngs=rngs)
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         return self.user_output(self.user_tower(acts, numbers))

@@ -9,7 +9,7 @@ import numpy as np
 from sparrow.embedding import Rows
 from sparrow.losses import Positions
 from sparrow.models.inputs import Arrays, Inputs
-from sparrow.models.retrievers.matching import TwoTowers, VectorOutput, candidates
+from sparrow.models.retrievers.matching import TwoTowers, candidates
 from sparrow.models.sequences.layout import Layout
 
 
@@ -22,14 +22,12 @@ class HistoryTowers(TwoTowers):
     the bits of their rows: tables must not begin with equal rows, such as zeros.
 
     Attributes:
-      user_output: the last layer of the users.
       every_position: whether a training step learns from every element.
-      deterministic: whether this is no training step; set by Flax.
+      deterministic: whether this is no training step; ``nnx.Module.eval`` sets it.
     """
 
-    user_output: VectorOutput
     every_position: bool
-    deterministic: bool
+    deterministic = False
 
     def states(self, acts: Arrays, numbers: Arrays) -> tuple[jax.Array, Layout, Rows]:
         """Return the state of each token, ``(tokens, dim)``, where they are, and the features of the elements."""

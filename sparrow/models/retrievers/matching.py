@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow import fields
-from sparrow.models.inputs import Arrays
-from sparrow.models.layers.towers import GroupTower
+from sparrow.models.inputs import Arrays, Inputs
+from sparrow.models.layers.norms import unit
+from sparrow.models.layers.towers import GroupTower, Tower
 from sparrow.registry import nearest
 
 Similarity = Literal["inner_product", "cosine"]
@@ -25,13 +26,7 @@ class VectorOutput(nnx.Module):
     """
 
     def __init__(
-        self,
-        dim: int,
-        output_dim: int | None,
-        similarity: Similarity,
-        *,
-        use_bias: bool = True,
-        rngs: nnx.Rngs,
+        self, dim: int, output_dim: int | None, similarity: Similarity, *, use_bias: bool = True, rngs: nnx.Rngs
     ) -> None:
         self.linear = nnx.data(None)
         if output_dim is not None:
@@ -44,17 +39,32 @@ class VectorOutput(nnx.Module):
 
 
 class TwoTowers(nnx.Module):
-    """A model of two towers, one vector each for the user and the item; a subclass makes the layers and `query`.
+    """A model of two towers, one vector each for the user and the item; a subclass makes the user's, and `query`.
 
     Attributes:
       item_tower: the layers over the item's group.
+      user_output: the last layer of the users.
       item_output: the last layer of the items.
       negatives: where the negatives of the losses come from.
     """
 
-    item_tower: GroupTower
-    item_output: VectorOutput
-    negatives: Negatives
+    def _make_item_tower(
+        self,
+        inputs: Inputs,
+        item_tower: Tower,
+        user_dim: int,
+        output_dim: int | None,
+        similarity: Similarity,
+        negatives: Negatives,
+        *,
+        rngs: nnx.Rngs,
+    ) -> None:
+        """Make the item's tower, and the last layers of both; ``user_dim`` is the width that the user's ends in."""
+        self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
+        dims = user_dim, self.item_tower.dim
+        check_widths(type(self).__name__, dims, output_dim)
+        self.user_output, self.item_output = (VectorOutput(dim, output_dim, similarity, rngs=rngs) for dim in dims)
+        self.negatives: Negatives = negatives
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """``{"query": (batch, dim), "item": (items, dim)}``, and "negatives" where they are sampled."""
@@ -67,15 +77,6 @@ class TwoTowers(nnx.Module):
     def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """Return the items' vectors alone, ``(items, dim)``, for an index. float32."""
         return self.item_output(self.item_tower(acts, numbers))
-
-
-def outputs(
-    model: str, dims: tuple[int, int], output_dim: int | None, similarity: Similarity, *, rngs: nnx.Rngs
-) -> tuple[VectorOutput, VectorOutput]:
-    """Return the last layers of the users' and of the items' tower, whose widths are ``dims``."""
-    check_widths(model, dims, output_dim)
-    user, item = (VectorOutput(dim, output_dim, similarity, rngs=rngs) for dim in dims)
-    return user, item
 
 
 def check_widths(model: str, dims: tuple[int, int], output_dim: int | None) -> None:
@@ -120,15 +121,3 @@ def candidates(model: str, query: jax.Array, items: jax.Array, negatives: Negati
             f"the items chosen, then the negatives; got {items.shape[0]}"
         )
     return {"query": query, "item": items[:batch], "negatives": items[batch:]}
-
-
-def unit(x: jax.Array) -> jax.Array:
-    """Return ``x / |x|`` along the last axis; zeros stay, and have gradient 0 instead of NaN.
-
-    >>> unit(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
-    Array([[0.6, 0.8],
-           [0. , 0. ]], dtype=float32)
-    """
-    squares = jnp.square(x).sum(axis=-1, keepdims=True)
-    tiny = squares < 1e-24
-    return jnp.where(tiny, 0.0, x * jax.lax.rsqrt(jnp.where(tiny, 1.0, squares)))

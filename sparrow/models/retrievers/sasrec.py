@@ -10,10 +10,10 @@ from sparrow import fields
 from sparrow.embedding import Rows
 from sparrow.models.inputs import Arrays, Inputs, Sequence
 from sparrow.models.layers.norms import LayerNorm
-from sparrow.models.layers.towers import GroupTower, Tower
+from sparrow.models.layers.towers import Tower
 from sparrow.models.records import register_model
 from sparrow.models.retrievers.history_towers import HistoryTowers, check_same_features
-from sparrow.models.retrievers.matching import Negatives, Similarity, check_towers, outputs
+from sparrow.models.retrievers.matching import Negatives, Similarity, check_towers
 from sparrow.models.sequences.layout import Layout, Tokens, no_rows
 from sparrow.models.sequences.tokens import history_group
 
@@ -26,19 +26,16 @@ class Block(nnx.Module):
         self.norm, self.hidden_norm = (LayerNorm(dim, rngs=rngs) for _ in range(2))
         self.project = nnx.Linear(dim, 3 * dim, rngs=rngs)
         self.hidden, self.output = (nnx.Linear(dim, dim, rngs=rngs) for _ in range(2))
-        self.dropout = nnx.Dropout(dropout_ratio, rngs=rngs) if dropout_ratio else nnx.data(None)
+        self.dropout = nnx.Dropout(dropout_ratio, rngs=rngs if dropout_ratio else None)
 
     def __call__(self, x: jax.Array, layout: Layout) -> jax.Array:
         q, k, v = (
             part.reshape(x.shape[0], self.heads, -1) for part in jnp.split(self.project(self.norm(x)), 3, axis=1)
         )
         mixed = layout.attend(q, k, v, score="softmax", alpha=q.shape[2] ** -0.5).reshape(x.shape)
-        x = x + self._dropped(mixed)
-        hidden = self._dropped(jax.nn.relu(self.hidden(self.hidden_norm(x))))
-        return x + self._dropped(self.output(hidden))
-
-    def _dropped(self, x: jax.Array) -> jax.Array:
-        return x if self.dropout is None else self.dropout(x)
+        x = x + self.dropout(mixed)
+        hidden = self.dropout(jax.nn.relu(self.hidden(self.hidden_norm(x))))
+        return x + self.dropout(self.output(hidden))
 
 
 class SelfAttention(nnx.Module):
@@ -72,7 +69,7 @@ class SelfAttention(nnx.Module):
             )
         self.linear = nnx.data(None) if self.dim == width else nnx.Linear(width, self.dim, rngs=rngs)
         self.position = nnx.Param(0.02 * jax.random.normal(rngs.params(), (max_length, self.dim)))
-        self.dropout = nnx.Dropout(dropout_ratio, rngs=rngs) if dropout_ratio else nnx.data(None)
+        self.dropout = nnx.Dropout(dropout_ratio, rngs=rngs if dropout_ratio else None)
         self.blocks = nnx.List([Block(self.dim, num_heads, dropout_ratio, rngs=rngs) for _ in range(num_layers)])
         self.norm = LayerNorm(self.dim, rngs=rngs)
 
@@ -89,7 +86,7 @@ class SelfAttention(nnx.Module):
         x, layout = Layout.join(Tokens(context, elements, no_rows(elements), most, 0))
         (place,) = layout.of_tokens(x)
         x = x * x.shape[1] ** 0.5 + layout.looked_up(self.position[...], place).astype(x.dtype)
-        x = x if self.dropout is None else self.dropout(x)
+        x = self.dropout(x)
         for block in self.blocks:
             x = block(x, layout)
         return x, layout, history
@@ -156,10 +153,8 @@ class SASRec(HistoryTowers):
         self.attention = SelfAttention(
             "SASRec", self.group.sequences.dim, max_length, dim, num_layers, num_heads, dropout_ratio, rngs=rngs
         )
-        self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
-        dims = self.attention.dim, self.item_tower.dim
-        self.user_output, self.item_output = outputs("SASRec", dims, output_dim, similarity, rngs=rngs)
-        self.negatives, self.every_position, self.deterministic = negatives, every_position, False
+        width, self.every_position = self.attention.dim, every_position
+        self._make_item_tower(inputs, item_tower, width, output_dim, similarity, negatives, rngs=rngs)
 
     def states(self, acts: Arrays, numbers: Arrays) -> tuple[jax.Array, Layout, Rows]:
         return self.attention(self.group.sequence(acts, numbers))

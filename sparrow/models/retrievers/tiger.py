@@ -9,8 +9,8 @@ from flax import nnx
 from sparrow.models.inputs import Arrays, Group, Inputs
 from sparrow.models.layers.mlp import MLP
 from sparrow.models.records import register_model
+from sparrow.models.retrievers.kmeans import checked_codebook
 from sparrow.models.retrievers.sasrec import SelfAttention
-from sparrow.models.retrievers.sid_rqkmeans import checked_codebook
 from sparrow.models.sequences.tokens import history_group
 
 

@@ -13,10 +13,9 @@ from flax import nnx
 from sparrow import fields
 from sparrow.embedding import Rows
 from sparrow.models.inputs import Arrays, Inputs, Sequence, SequenceGroup
-from sparrow.models.layers.norms import LayerNorm
-from sparrow.models.retrievers.matching import unit
+from sparrow.models.layers.norms import LayerNorm, unit
+from sparrow.models.sequences.gated import STU
 from sparrow.models.sequences.layout import Layout, Tokens, no_rows
-from sparrow.models.sequences.stu import STU
 from sparrow.models.sequences.tokens import (
     Actions,
     ActionTokens,
