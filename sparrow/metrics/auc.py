@@ -17,15 +17,10 @@ from sparrow.metrics import sums
 from sparrow.metrics.fixed import BinaryMetric, FixedSizeMetric, ratio, weighted
 from sparrow.metrics.inputs import (
     BINARY,
-    FINITE,
-    PROBABILITY,
     CheckedRows,
     Domain,
-    as_floats,
-    check_batch,
     check_equal_shapes,
     class_index,
-    clean,
 )
 from sparrow.metrics.protocol import register_metric
 from sparrow.metrics.sums import Sum
@@ -174,24 +169,17 @@ class MulticlassAUC(FixedSizeMetric):
         fields.choice_of(self, "average", "macro", "weighted")
 
     @property
-    def _prediction_domain(self) -> Domain:
-        return FINITE if self.from_logits else PROBABILITY
-
-    @property
     def _label_domain(self) -> Domain:
         return class_index(self.num_classes)
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        predictions = as_floats(jnp, self.name, "predictions", predictions)
-        labels = as_floats(jnp, self.name, "labels", labels)
-        check_batch(self.name, predictions, labels, weights)
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
         if predictions.ndim != 2 or predictions.shape[1] != self.num_classes:
             raise ValueError(
                 f"{self.name}.update: predictions have shape {predictions.shape}; "
                 f"num_classes={self.num_classes} needs (n, {self.num_classes})"
             )
         check_equal_shapes(self.name, predictions[:, 0], labels)
-        return clean(predictions, labels, weights, self._prediction_domain, self._label_domain)
+        return predictions, labels, self._label_domain
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         shape = (self.num_classes, self.thresholds)

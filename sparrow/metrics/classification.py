@@ -18,14 +18,9 @@ from sparrow.metrics.averages import AverageMetric, element_weight
 from sparrow.metrics.fixed import BinaryMetric, ratio, weighted
 from sparrow.metrics.inputs import (
     BINARY,
-    FINITE,
-    PROBABILITY,
     UNIT,
     CheckedRows,
     Domain,
-    as_floats,
-    check_batch,
-    clean,
     label_domain,
 )
 from sparrow.metrics.protocol import register_metric
@@ -54,16 +49,12 @@ class Accuracy(AverageMetric):
     def __post_init__(self) -> None:
         fields.integers_of(self, "top_k")
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        predictions = as_floats(jnp, self.name, "predictions", predictions)
-        labels = as_floats(jnp, self.name, "labels", labels)
-        check_batch(self.name, predictions, labels, weights)
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
         if predictions.ndim == 1 and self.top_k > 1:
             raise ValueError(
                 f"{self.name}.update: top_k={self.top_k} needs predictions (n, classes), got {predictions.shape}"
             )
-        domain = label_domain(self.name, predictions, labels, BINARY)
-        return clean(predictions, labels, weights, FINITE, domain)
+        return predictions, labels, label_domain(self.name, predictions, labels, BINARY)
 
     @property
     def _label_domain(self) -> Domain:
@@ -103,20 +94,14 @@ class LogLoss(AverageMetric):
 
     from_logits: bool = False
 
-    @property
-    def _prediction_domain(self) -> Domain:
-        return FINITE if self.from_logits else PROBABILITY
+    _neutral_prediction = 0.5
 
     @property
     def _label_domain(self) -> Domain:
         return Domain("in [0, 1], or the index of a class", UNIT.contains)
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        predictions = as_floats(jnp, self.name, "predictions", predictions)
-        labels = as_floats(jnp, self.name, "labels", labels)
-        check_batch(self.name, predictions, labels, weights)
-        domain = label_domain(self.name, predictions, labels, UNIT)
-        return clean(predictions, labels, weights, self._prediction_domain, domain, neutral_prediction=0.5)
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
+        return predictions, labels, label_domain(self.name, predictions, labels, UNIT)
 
     def values(self, batch: CheckedRows) -> Any:
         predictions, labels = batch.predictions, batch.labels

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -45,9 +45,11 @@ class FixedSizeMetric(Metric[SumState]):
     a step (float32 sums). It is NaN where the metric is not defined, and ``_undefined`` then gives the reason.
     """
 
+    _neutral_prediction: ClassVar[float] = 0.0  # of a row that does not count
+
     @property
     def _prediction_domain(self) -> Domain:
-        return FINITE
+        return PROBABILITY if self.needs_probabilities else FINITE
 
     @property
     def _label_domain(self) -> Domain:
@@ -74,12 +76,17 @@ class FixedSizeMetric(Metric[SumState]):
         return {}
 
     def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        """Check and cleans one batch; the plain case has predictions and labels of one shape."""
+        """Check and clean one batch."""
         predictions = as_floats(jnp, self.name, "predictions", predictions)
         labels = as_floats(jnp, self.name, "labels", labels)
         check_batch(self.name, predictions, labels, weights)
+        predictions, labels, domain = self._matched(predictions, labels)
+        return clean(predictions, labels, weights, self._prediction_domain, domain, self._neutral_prediction)
+
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
+        """Return both as the sums take them, and the labels allowed; the plain case has one shape for both."""
         check_equal_shapes(self.name, predictions, labels)
-        return clean(predictions, labels, weights, self._prediction_domain, self._label_domain)
+        return predictions, labels, self._label_domain
 
     @property
     def jittable(self) -> bool:
@@ -156,23 +163,34 @@ class BinaryMetric(FixedSizeMetric):
     """A metric of a probability (or a logit, with ``from_logits``) and a label in [0, 1]."""
 
     from_logits: bool
-
-    @property
-    def _prediction_domain(self) -> Domain:
-        return FINITE if self.from_logits else PROBABILITY
+    _neutral_prediction = 0.5
 
     @property
     def _label_domain(self) -> Domain:
         return UNIT
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        predictions = as_floats(jnp, self.name, "predictions", predictions)
-        labels = as_floats(jnp, self.name, "labels", labels)
-        check_batch(self.name, predictions, labels, weights)
-        predictions = positive_probability(self.name, predictions, self.from_logits)
-        check_equal_shapes(self.name, predictions, labels)
-        domain = self._prediction_domain
-        return clean(predictions, labels, weights, domain, self._label_domain, neutral_prediction=0.5)
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
+        return super()._matched(positive_probability(self.name, predictions, self.from_logits), labels)
+
+
+class BatchMean(FixedSizeMetric):
+    """The mean over batches of one number per batch; batches without one are skipped."""
+
+    @abc.abstractmethod
+    def _of_batch(self, batch: CheckedRows) -> tuple[Any, Any]:
+        """Return the numerator and the denominator of one batch; it has no number where the latter is 0."""
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"total": (), "batches": ()}
+
+    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
+        numerator, denominator = self._of_batch(batch)
+        some = denominator > 0
+        value = jnp.where(some, numerator / jnp.where(some, denominator, 1), 0)
+        return {"total": sums.split(value), "batches": sums.split(some.astype(jnp.float32))}
+
+    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
+        return ratio(xp, total["total"], total["batches"])
 
 
 def ratio(xp: ModuleType, numerator: Any, denominator: Any) -> Any:

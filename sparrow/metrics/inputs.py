@@ -114,6 +114,12 @@ def check_equal_shapes(name: str, predictions: Any, labels: Any) -> None:
         )
 
 
+def check_one_per_row(name: str, predictions: Any) -> None:
+    """Raise ValueError unless predictions are one number per row."""
+    if predictions.ndim != 1:
+        raise ValueError(f"{name}.update: predictions have shape {predictions.shape}; give one number per row, (n,)")
+
+
 def label_domain(name: str, predictions: Any, labels: Any, single: Domain) -> Domain:
     """Return the labels allowed: ``single`` for predictions (n,), the index of a column for (n, classes)."""
     if predictions.ndim == 2 and predictions.shape[1] > 1 and labels.shape == predictions.shape[:1]:

@@ -15,6 +15,7 @@ from sparrow.metrics.inputs import (
     as_floats,
     check_batch,
     check_equal_shapes,
+    check_one_per_row,
     fault_reason,
     is_traced,
     judge,
@@ -103,10 +104,7 @@ class RowMetric(Metric[RowState]):
         weights = None if weights is None else as_floats(np, self.name, "weights", weights)
         check_batch(self.name, predictions, labels, weights)
         check_equal_shapes(self.name, predictions, labels)
-        if predictions.ndim != 1:
-            raise ValueError(
-                f"{self.name}.update: predictions have shape {predictions.shape}; give one number a row, (n,)"
-            )
+        check_one_per_row(self.name, predictions)
         kept, faults = judge(np, predictions, labels, weights, self._prediction_domain, self._label_domain)
         columns = {"prediction": predictions, "label": self._stored_labels(labels)}
         if weights is not None:

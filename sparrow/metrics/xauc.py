@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -14,13 +13,12 @@ from numpy.typing import NDArray
 
 from sparrow import fields
 from sparrow.metrics import sums
-from sparrow.metrics.fixed import FixedSizeMetric, ratio
+from sparrow.metrics.fixed import BatchMean
 from sparrow.metrics.grouped import GroupedMetric
-from sparrow.metrics.inputs import ORDERED, CheckedRows, Domain
+from sparrow.metrics.inputs import ORDERED, CheckedRows, Domain, check_one_per_row
 from sparrow.metrics.order import Codes, float_codes, order_by, running_before, starts
 from sparrow.metrics.protocol import Metric, Result, register_metric
 from sparrow.metrics.rows import Columns, RowMetric, length
-from sparrow.metrics.sums import Sum
 
 
 class PairCounts(NamedTuple):
@@ -170,23 +168,16 @@ class XAUC(Metric[Any]):
 
 
 @dataclasses.dataclass(frozen=True)
-class InBatchXAUC(FixedSizeMetric):
+class InBatchXAUC(BatchMean):
     """All pairs of each batch; the mean over batches that have any."""
 
     name = "XAUC"
 
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"shares": (), "batches": ()}
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
+        check_one_per_row(self.name, predictions)
+        return super()._matched(predictions, labels)
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        batch = super()._read(predictions, labels, weights)
-        if batch.predictions.ndim != 1:
-            raise ValueError(
-                f"{self.name}.update: predictions have shape {batch.predictions.shape}; give one number a row, (n,)"
-            )
-        return batch
-
-    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
+    def _of_batch(self, batch: CheckedRows) -> tuple[Any, Any]:
         p, y = batch.predictions, batch.labels
         weights = jnp.ones_like(p) if batch.weights is None else batch.weights
 
@@ -195,13 +186,7 @@ class InBatchXAUC(FixedSizeMetric):
 
         # Blocks of rows against all rows: (256, n) at a time.
         concordant = sums.reduce(jax.lax.map(above_others, (p, y, weights), batch_size=256))[0]
-        pairs = sums.reduce(weights * (jnp.sum(weights) - weights))[0] / 2
-        some = pairs > 0
-        share = jnp.where(some, concordant / jnp.where(some, pairs, 1), 0)
-        return {"shares": sums.split(share), "batches": sums.split(some.astype(jnp.float32))}
-
-    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
-        return ratio(xp, total["shares"], total["batches"])
+        return concordant, sums.reduce(weights * (jnp.sum(weights) - weights))[0] / 2
 
     def _undefined(self, total: Mapping[str, Any]) -> str:
         return f"every batch has {_NO_PAIRS}"
