@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -56,9 +56,7 @@ class CandidateSoftmax(Loss):
     def corrects_frequency(self) -> bool:
         return self.log_q
 
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return ("query", "item")
+    outputs: ClassVar[tuple[str, ...]] = ("query", "item")
 
     def prediction(self, output: Towers) -> jax.Array:
         return output.own_scores() / self.temperature
@@ -255,9 +253,7 @@ class SampledSoftmax(CandidateSoftmax):
             raise ValueError(f"{loss}: user_ids was given without positive_ids and negative_ids; give all or none")
         return cross_entropy(logits, jnp.zeros(batch, jnp.int32), self.label_smoothing, takes_part)
 
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return ("query", "item", "negatives")
+    outputs = ("query", "item", "negatives")
 
     def values(self, output: Towers | Positions, labels: Any, keys: Sequence[Any]) -> jax.Array:
         if isinstance(output, Positions):

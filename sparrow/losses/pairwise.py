@@ -172,9 +172,7 @@ class GBCE(Loss):
         pairs = jax.nn.softplus(jnp.where(taken, others, 0)).sum(axis=1, where=taken)
         return (beta * jax.nn.softplus(-own) + pairs) / (1 + taken.sum(axis=1))
 
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return ("query", "item", "negatives")
+    outputs = ("query", "item", "negatives")
 
     def prediction(self, output: Towers) -> jax.Array:
         return output.own_scores()

@@ -71,9 +71,7 @@ class HistogramMetric(BinaryMetric):
     def __post_init__(self) -> None:
         fields.integers_of(self, "thresholds", at_least=2)  # a curve needs two points
 
-    @property
-    def _label_domain(self) -> Domain:
-        return BINARY
+    _label_domain = BINARY
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"negative": (self.thresholds,), "positive": (self.thresholds,)}

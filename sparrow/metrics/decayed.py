@@ -76,9 +76,7 @@ class DecayedAUC(Metric[DecayedAUCState]):
     def _auc(self) -> AUC:
         return DecayedHistogram(self.thresholds, self.from_logits, self.add_origin)
 
-    @property
-    def jittable(self) -> bool:
-        return True
+    jittable = True
 
     def init(self) -> DecayedAUCState:
         return DecayedAUCState(self._auc.init(), self._auc.init(), jnp.asarray(np.int32(0)))
@@ -151,7 +149,7 @@ class Decayed(Metric[DecayedState]):
     It depends on the order of the updates. `merge` takes the mean over replicas that are in step, by their number
     of windows; inside a jitted step over a sharded batch nothing needs merging, since the batch is the whole one.
 
-    >>> from sparrow.metrics.averages import MAE
+    >>> from sparrow.metrics.pointwise import MAE
     >>> metric = Decayed(MAE(), decay_rate=0.5, decay_step=1)
     >>> state = metric.update(metric.init(), [1.0, 2.0], [0.0, 1.0])
     >>> metric.compute(metric.update(state, [1.0, 2.0], [4.0, 5.0]))

@@ -159,7 +159,7 @@ _DTYPES: Final = ("|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8",
 def to_bytes(metric: Metric[State], state: State) -> bytes:
     """Return ``state`` as plain numbers, with the metric that made it. Nothing in it is parsed: sizes, then raw bytes.
 
-    >>> from sparrow.metrics.averages import MAE
+    >>> from sparrow.metrics.pointwise import MAE
     >>> metric = MAE()
     >>> data = to_bytes(metric, metric.update(metric.init(), [1.0, 2.0], [1.0, 4.0]))
     >>> metric.compute(from_bytes(metric, data))

@@ -88,9 +88,7 @@ class FixedSizeMetric(Metric[SumState]):
         check_equal_shapes(self.name, predictions, labels)
         return predictions, labels, self._label_domain
 
-    @property
-    def jittable(self) -> bool:
-        return True
+    jittable = True
 
     def init(self) -> SumState:
         size = sum(math.prod(shape) for shape in self._layout().values())
@@ -165,9 +163,7 @@ class BinaryMetric(FixedSizeMetric):
     from_logits: bool
     _neutral_prediction = 0.5
 
-    @property
-    def _label_domain(self) -> Domain:
-        return UNIT
+    _label_domain = UNIT
 
     def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
         return super()._matched(positive_probability(self.name, predictions, self.from_logits), labels)
@@ -200,5 +196,5 @@ def ratio(xp: ModuleType, numerator: Any, denominator: Any) -> Any:
 
 
 def weighted(weights: Any, values: Any) -> Any:
-    """``weights * values`` with one weight a row; ``weights`` None means all ones."""
+    """``weights * values`` with one weight per row; ``weights`` None means all ones."""
     return values if weights is None else weights.reshape(weights.shape + (1,) * (values.ndim - 1)) * values

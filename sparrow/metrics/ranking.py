@@ -86,13 +86,9 @@ class RankingMetric(FixedSizeMetric):
         """Return the number of relevant candidates at the ranks that count, per list."""
         return lists.per_list(1.0 * ((lists.relevance > 0) & self.within(lists)))
 
-    @property
-    def _prediction_domain(self) -> Domain:
-        return ORDERED
+    _prediction_domain = ORDERED
 
-    @property
-    def _label_domain(self) -> Domain:
-        return NOT_NEGATIVE
+    _label_domain = NOT_NEGATIVE
 
     def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
         if predictions.ndim != 2:
@@ -106,7 +102,7 @@ class RankingMetric(FixedSizeMetric):
         elif labels.shape != predictions.shape:
             raise ValueError(
                 f"{self.name}.update: predictions have shape {predictions.shape} and labels {labels.shape}; "
-                "give one relevance a candidate, or the index of the relevant one"
+                "give one relevance per candidate, or the index of the relevant one"
             )
         return predictions, labels, self._label_domain
 
@@ -300,9 +296,7 @@ class ByGroup(GroupedMetric):
     def name(self) -> str:
         return f"ByGroup({self.metric.name})"
 
-    @property
-    def _label_domain(self) -> Domain:
-        return NOT_NEGATIVE
+    _label_domain = NOT_NEGATIVE
 
     def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         lists = rank_rows(columns, groups)

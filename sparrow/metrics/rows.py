@@ -44,9 +44,7 @@ class RowMetric(Metric[RowState]):
     rows are grouped. Rows of weight 0 are not kept.
     """
 
-    @property
-    def _prediction_domain(self) -> Domain:
-        return ORDERED
+    _prediction_domain = ORDERED
 
     @property
     @abc.abstractmethod
@@ -56,9 +54,7 @@ class RowMetric(Metric[RowState]):
     def _evaluate(self, columns: Columns) -> Result:
         """Return the result of one table of rows; it may be empty."""
 
-    @property
-    def jittable(self) -> bool:
-        return False
+    jittable = False
 
     def init(self) -> RowState:
         return RowState((), np.zeros(3, np.int64))
@@ -111,7 +107,7 @@ class RowMetric(Metric[RowState]):
             columns["weight"] = weights
         if self.needs_groups:
             if groups is None:
-                raise ValueError(f"{self.name}.update: groups are missing; give one key a row")
+                raise ValueError(f"{self.name}.update: groups are missing; give one key per row")
             low, high = encode(self.name, groups, predictions.shape[0])
             columns["key_low"] = low
             if high is not None:

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow.metrics.averages import element_weight
 from sparrow.metrics.fixed import BatchMean, SumState
-from sparrow.metrics.inputs import ORDERED, CheckedRows, Domain, as_array, check_batch, clean
+from sparrow.metrics.inputs import ORDERED, CheckedRows, as_array, check_batch, clean
+from sparrow.metrics.pointwise import element_weight
 from sparrow.metrics.protocol import Result, register_metric
 from sparrow.metrics.rows import Columns, RowMetric, RowState
 
@@ -32,9 +32,7 @@ class UniqueRatio(BatchMean):
 
     needs_labels = False
 
-    @property
-    def _prediction_domain(self) -> Domain:
-        return ORDERED
+    _prediction_domain = ORDERED
 
     def update(
         self, state: SumState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
@@ -85,9 +83,7 @@ class Collisions(RowMetric):
 
     needs_labels = False
 
-    @property
-    def _label_domain(self) -> Domain:
-        return ORDERED
+    _label_domain = ORDERED
 
     def update(
         self, state: RowState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None

@@ -202,9 +202,7 @@ class PairwiseXAUC(RowMetric):
 
     name = "XAUC"
 
-    @property
-    def _label_domain(self) -> Domain:
-        return ORDERED
+    _label_domain = ORDERED
 
     def _evaluate(self, columns: Columns) -> Result:
         rows = length(columns)
@@ -261,9 +259,7 @@ class GroupedXAUC(GroupedMetric):
     def __post_init__(self) -> None:
         fields.choice_of(self, "average", "impressions", "uniform")
 
-    @property
-    def _label_domain(self) -> Domain:
-        return ORDERED
+    _label_domain = ORDERED
 
     def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         counts = count_pairs(columns, groups)
