@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss
-from sparrow.losses.softmax import cross_entropy
+from sparrow.losses.pointwise import cross_entropy
 from sparrow.registry import answering
 
 
