@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow.embedding import Rows
-from sparrow.models.inputs import Arrays, Inputs, Sequence, SequenceGroup
+from sparrow.models.inputs import Arrays, Inputs, Sequence
 from sparrow.models.layers.candidates import CandidateRanker
 from sparrow.models.layers.mlp import MLP
 from sparrow.models.layers.norms import LayerNorm, unit
@@ -17,7 +17,7 @@ from sparrow.models.layers.towers import TaskTower
 from sparrow.models.records import register_model
 from sparrow.models.sequences.gated import HSTU
 from sparrow.models.sequences.layout import Tokens
-from sparrow.models.sequences.tokens import single_number
+from sparrow.models.sequences.tokens import history_group, single_number
 
 Postprocessor = Literal["layernorm", "l2norm"]
 
@@ -31,21 +31,15 @@ class History(nnx.Module):
     """
 
     def __init__(self, model: str, inputs: Inputs, content: str, hstu: HSTU, *, rngs: nnx.Rngs) -> None:
-        self.content: SequenceGroup = inputs.sequence_group(content)
-        self.action = inputs.sequence_group(f"{content}_action") if f"{content}_action" in inputs.groups else None
-        stamps = f"{content}_timestamp"
-        self.stamps = inputs.sequence_group(stamps) if stamps in inputs.groups else None
-        for group in (self.content, self.action, self.stamps):
-            if group is not None and group.queries.names:
-                single = group.queries.names[0]
-                raise ValueError(f"{model}: the group '{group.name}' holds sequences alone; move '{single}' to another")
+        self.content = history_group(model, inputs, content)
+        action, stamps = f"{content}_action", f"{content}_timestamp"
+        self.action = history_group(model, inputs, action) if action in inputs.groups else None
+        self.stamps = history_group(model, inputs, stamps, dim=1) if stamps in inputs.groups else None
         if (self.stamps is None) != (hstu.num_time_buckets is None):
             raise ValueError(
                 f"{model} reads the group '{stamps}' by hstu.num_time_buckets, and has only one of them; give both or "
                 "neither"
             )
-        if self.stamps is not None and self.stamps.sequences.dim != 1:
-            raise ValueError(f"{model}: the group '{stamps}' must hold one sequence of one number, the time")
         self.linear = nnx.Linear(self.content.sequences.dim, hstu.embedding_dim, rngs=rngs)
         self.action_linear = nnx.data(None)
         if self.action is not None:  # one bias is enough
@@ -60,10 +54,7 @@ class History(nnx.Module):
             added = self.action_linear(self.action.sequence(acts, numbers).rows.values[: x.shape[0]])
             x = x[: added.shape[0]] + added
         rows, most = rows._replace(values=x), content.values.shape[1]
-        if self.stamps is None:
-            return rows, most, None
-        times = single_number(self.stamps, acts, numbers)
-        return rows, most, jax.tree.map(lambda y: y.astype(jnp.float32) if y.ndim > 1 else y, times)
+        return rows, most, None if self.stamps is None else single_number(self.stamps, acts, numbers)
 
 
 @register_model("dlrm_hstu")

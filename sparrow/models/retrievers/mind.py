@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow import fields
-from sparrow.models.inputs import Arrays, Group, Inputs, Sequence, SequenceGroup
+from sparrow.models.inputs import Arrays, Group, Inputs, Sequence
 from sparrow.models.layers.mlp import MLP
 from sparrow.models.layers.norms import unit
 from sparrow.models.layers.towers import GroupTower, Tower
@@ -24,6 +24,7 @@ from sparrow.models.retrievers.matching import (
     check_widths,
 )
 from sparrow.models.sequences.layout import elements_of
+from sparrow.models.sequences.tokens import history_group
 
 
 def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
@@ -224,12 +225,7 @@ class MIND(nnx.Module):
         inputs.check("MIND", required=(user_tower.input, user_tower.history_input, item_tower.input))
         fields.number("MIND.simi_pow", simi_pow, at_least=0)
         self.user: Group = inputs.group(user_tower.input)
-        self.history: SequenceGroup = inputs.sequence_group(user_tower.history_input)
-        if self.history.queries.names:
-            raise ValueError(
-                f"MIND: the group '{user_tower.history_input}' holds the history alone, and "
-                f"'{self.history.queries.names[0]}' is no sequence; move it to '{user_tower.input}'"
-            )
+        self.history = history_group("MIND", inputs, user_tower.history_input)
         capsules, dim = user_tower.capsule_config, self.history.sequences.dim
         self.user_mlp = user_tower.user_mlp.build(self.user.dim, linear_end=True, rngs=rngs)
         self.history_mlp = nnx.data(None)

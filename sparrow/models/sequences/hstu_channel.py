@@ -194,16 +194,12 @@ class ChannelLayers(nnx.Module):
         return jnp.where((layout.context + history.lengths > 0)[:, None], newest, 0)
 
     def _stamps(self, acts: Arrays, numbers: Arrays) -> Sequence | None:
-        if self.times is None:
-            return None
-        found = single_number(self.times, acts, numbers)
-        made: Sequence = jax.tree.map(lambda x: x.astype(jnp.float32) if x.ndim > 1 else x, found)
-        return made
+        return None if self.times is None else single_number(self.times, acts, numbers)
 
 
 def _numbers(group: SequenceGroup, acts: Arrays, numbers: Arrays, size: int) -> jax.Array:
     """Return the numbers of a group of one sequence as rows, at most ``size``, float32."""
-    return single_number(group, acts, numbers).rows.values[:size, 0].astype(jnp.float32)
+    return single_number(group, acts, numbers).rows.values[:size, 0]
 
 
 def _made(layer: nnx.Linear | None, x: jax.Array) -> jax.Array:
