@@ -10,7 +10,7 @@ from flax import nnx
 
 from sparrow import models
 from sparrow.models import MLP
-from sparrow.models.layers.activations import make_activation
+from sparrow.models.layers.mlp import make_activation
 
 X = np.random.default_rng(0).normal(1.0, 2.0, (64, 3)).astype(np.float32)
 

@@ -12,8 +12,8 @@ from sparrow.models.layers.norms import LayerNorm
 from sparrow.models.layers.towers import Tower
 from sparrow.models.rankers.dlrm_hstu import History
 from sparrow.models.records import register_model
-from sparrow.models.retrievers.history_towers import HistoryTowers, check_same_features
-from sparrow.models.retrievers.matching import Negatives, Similarity, check_towers
+from sparrow.models.retrievers.sasrec import HistoryTowers, check_same_features
+from sparrow.models.retrievers.two_towers import Negatives, Similarity, check_towers
 from sparrow.models.sequences.gated import HSTU
 from sparrow.models.sequences.hstu_channel import ChannelLayers, HSTUChannel
 from sparrow.models.sequences.layout import Layout, Tokens, no_rows

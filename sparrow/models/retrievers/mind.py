@@ -15,7 +15,7 @@ from sparrow.models.layers.mlp import MLP
 from sparrow.models.layers.norms import unit
 from sparrow.models.layers.towers import GroupTower, Tower
 from sparrow.models.records import register_model
-from sparrow.models.retrievers.matching import (
+from sparrow.models.retrievers.two_towers import (
     Negatives,
     Similarity,
     VectorOutput,
