@@ -43,7 +43,6 @@ def build(
     The gradients go through these steps, in this order: the mean of ``accumulate`` micro-batches; ``clip_norm``;
     ``clip_value``; ``l2``; the optimizer, times ``-learning_rate``; ``weight_decay``.
 
-    >>> import jax.numpy as jnp
     >>> tx, schedule = build("adamw", 0.1, beta2=0.99, weight_decay=0.01, weight_decay_mask=r".*kernel", clip_norm=1.0)
     >>> params = {"kernel": jnp.ones(2), "bias": jnp.ones(2)}
     >>> updates, state = tx.update({"kernel": jnp.ones(2), "bias": -jnp.ones(2)}, tx.init(params), params)

@@ -61,7 +61,6 @@ class Mars(DenseOptimizer):
 
     The paper gives vectors to AdamW with its own rates; parameter groups do that here.
 
-    >>> import jax, jax.numpy as jnp, optax
     >>> tx = Mars().build(optax.constant_schedule(0.1))
     >>> params = jnp.array([1.0, -2.0])
     >>> state, update = tx.init(params), jax.jit(tx.update)

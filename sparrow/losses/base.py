@@ -118,7 +118,6 @@ registry: Registry[Loss] = Registry("loss", Loss)
 def register_loss(name: str) -> Callable[[L], L]:
     """Class decorator: makes one's own loss known by ``name``, to config files too.
 
-    >>> import jax.numpy as jnp
     >>> @register_loss("absolute_error")
     ... @dataclasses.dataclass(frozen=True)
     ... class AbsoluteError(Loss):

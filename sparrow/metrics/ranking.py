@@ -279,7 +279,6 @@ class ByGroup(GroupedMetric):
     none. Groups without a relevant row are left out, and counted. Keeps every row on the host: feed it outside of
     ``jax.jit``.
 
-    >>> from sparrow.metrics.ranking import HitRateAtK
     >>> metric = ByGroup(HitRateAtK(top_k=1))
     >>> state = metric.update(metric.init(), [0.9, 0.1, 0.3, 0.4], [1, 0, 1, 0], groups=["a", "a", "b", "b"])
     >>> metric.compute(state)

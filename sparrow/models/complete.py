@@ -24,7 +24,6 @@ _NORMAL = nnx.initializers.normal(1.0)
 class LinearNumbers(nnx.Module):
     """``x @ kernel``, see `sparrow.data.MLPEmbedding`.
 
-    >>> import jax.numpy as jnp
     >>> LinearNumbers(1, 4, rngs=nnx.Rngs(0))(jnp.ones((2, 1))).shape
     (2, 4)
     """
@@ -41,7 +40,6 @@ class LinearNumbers(nnx.Module):
 class AutoDisNumbers(nnx.Module):
     """A soft choice among learned vectors, see `sparrow.data.AutoDis` for the equations.
 
-    >>> import jax.numpy as jnp
     >>> AutoDisNumbers(AutoDis(num_channels=3), 4, rngs=nnx.Rngs(0))(jnp.ones((2, 1))).shape
     (2, 4)
     """
@@ -64,7 +62,6 @@ class AutoDisNumbers(nnx.Module):
 class NumberEmbeddings(nnx.Module):
     """A model some of whose numeric features have learned embeddings: it takes those as if they came from tables.
 
-    >>> import jax.numpy as jnp
     >>> from sparrow.models import registry
     >>> inputs = Inputs(acts={"user": 4}, numbers={"price": 1}, groups={"all": ["user", "price"]})
     >>> record = registry.from_dict({"name": "dcn_v2", "final": {"hidden_units": [8]}})
@@ -219,7 +216,6 @@ class Encoded(nnx.Module):
     The groups that encoders read are known to the encoders alone; a feature of such a group that stands in no other
     one, such as the history itself, does not reach the model.
 
-    >>> import jax.numpy as jnp
     >>> from sparrow.models import registry
     >>> from sparrow.models.sequences import encoders
     >>> inputs = Inputs(acts={"user": 4, "item": 4}, sequences={"clicks": 4},

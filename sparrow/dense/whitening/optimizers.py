@@ -127,7 +127,6 @@ class Quad(Whitening):
     the gradient is zero, nor beyond an amplification of 1e12. There is no weight decay of its own;
     `dense.build` adds it.
 
-    >>> import jax, jax.numpy as jnp, optax
     >>> tx = Quad(block_size=16).build(optax.constant_schedule(0.1))
     >>> params = jnp.array([[1.0, -2.0], [3.0, -1.0], [0.5, 1.0]])
     >>> state, update = tx.init(params), jax.jit(tx.update)
@@ -187,7 +186,6 @@ class Skew(Whitening):
 
     One matrix product less for each factor, at the price of a factor that is only nearly symmetric.
 
-    >>> import jax, jax.numpy as jnp, optax
     >>> tx = Skew(block_size=16).build(optax.constant_schedule(0.1))
     >>> params = jnp.array([[1.0, -2.0], [3.0, -1.0], [0.5, 1.0]])
     >>> state, update = tx.init(params), jax.jit(tx.update)

@@ -194,7 +194,6 @@ class Layer(nnx.Module):
 class Layers(nnx.Module):
     """The layers that an `MLP` describes.
 
-    >>> import jax.numpy as jnp
     >>> layers = MLP((8, 4)).build(3, rngs=nnx.Rngs(0))
     >>> layers(jnp.ones((2, 3))).shape
     (2, 4)

@@ -14,7 +14,6 @@ class LayerNorm(nnx.LayerNorm):
 
         y = (x - mean(x)) / √(var(x) + epsilon) * scale + bias
 
-    >>> import jax.numpy as jnp
     >>> LayerNorm(3, rngs=nnx.Rngs(0))(jnp.ones((2, 3), jnp.bfloat16)).dtype
     dtype(bfloat16)
     """

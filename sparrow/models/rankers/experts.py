@@ -80,7 +80,6 @@ class MMoE(nnx.Module):
         mix[t]    = Σ_e gate[t][e] * expert_e(x)
         output[t] = linear(MLP of task t(mix[t]))
 
-    >>> import jax.numpy as jnp
     >>> inputs = Inputs(acts={"user": 8, "item": 8}, groups={"all": ["user", "item"]})
     >>> towers = (TaskTower("click", MLP((8,))), TaskTower("buy", MLP((8,))))
     >>> model = MMoE(inputs, expert_mlp=MLP((16,)), task_towers=towers, rngs=nnx.Rngs(0))
@@ -179,7 +178,6 @@ class PLE(nnx.Module):
             s'     = Σ_e softmax(linear(s))[e] * e                   e: all experts; not in the last network
         output[t]  = linear(MLP of task t(x[t]))
 
-    >>> import jax.numpy as jnp
     >>> inputs = Inputs(acts={"user": 8, "item": 8}, groups={"all": ["user", "item"]})
     >>> network = ExtractionNetwork(expert_num_per_task=2, task_expert_net=MLP((16,)), share_num=1)
     >>> towers = (TaskTower("click", MLP((8,))), TaskTower("buy"))

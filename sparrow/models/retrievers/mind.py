@@ -197,7 +197,6 @@ class MIND(nnx.Module):
     ...                 groups={"user": ["user"], "history": ["clicks"], "item": ["item"]})
     >>> tower = MINDUserTower("user", "history", MLP((8,)), Capsules(high_dim=4, max_seq_len=5, max_k=2), MLP((8,)))
     >>> model = MIND(inputs, user_tower=tower, item_tower=Tower("item", MLP((8,))), output_dim=4, rngs=nnx.Rngs(0))
-    >>> from sparrow.models.inputs import Sequence
     >>> acts = {"user": jnp.ones((2, 8)), "item": jnp.ones((2, 8)),
     ...         "clicks": Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0]))}
     >>> {name: array.shape for name, array in model(acts, {}).items()}

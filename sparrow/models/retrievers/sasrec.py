@@ -198,7 +198,6 @@ class SASRec(HistoryTowers):
     ``in_batch_softmax`` takes the items of the batch, ``sampled_softmax`` and ``gbce`` those of ``data.negatives``,
     whose count "all" is the complete catalog. The outputs are those of `DSSM`.
 
-    >>> from sparrow.models.inputs import Sequence
     >>> inputs = Inputs(acts={"item": 4}, sequences={"seen": 4}, groups={"history": ["seen"], "item": ["item"]})
     >>> model = SASRec(inputs, item_tower=Tower("item"), max_length=5, rngs=nnx.Rngs(0))
     >>> acts = {"item": jnp.ones((2, 4)), "seen": Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0]))}

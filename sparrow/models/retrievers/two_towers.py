@@ -146,8 +146,6 @@ class DSSM(TwoTowers):
 
     The temperature belongs to the loss.
 
-    >>> import jax.numpy as jnp
-    >>> from sparrow.models.layers.mlp import MLP
     >>> inputs = Inputs(acts={"user": 8, "item": 8}, groups={"user": ["user"], "item": ["item"]})
     >>> towers = {"user_tower": Tower("user", MLP((16,))), "item_tower": Tower("item", MLP((16,)))}
     >>> model = DSSM(inputs, **towers, output_dim=4, negatives="sampled", rngs=nnx.Rngs(0))
@@ -189,8 +187,6 @@ class DSSMv2(DSSM):
     There, the towers of the first version have tables of their own even where features name one table, and those of
     the second share it. Here features that name one table share it in both.
 
-    >>> import jax.numpy as jnp
-    >>> from sparrow.models.layers.mlp import MLP
     >>> inputs = Inputs(acts={"user": 8, "item": 8}, groups={"user": ["user"], "item": ["item"]})
     >>> towers = {"user_tower": Tower("user", MLP((16,))), "item_tower": Tower("item", MLP((16,)))}
     >>> DSSMv2(inputs, **towers, rngs=nnx.Rngs(0)).query({"user": jnp.ones((2, 8))}, {}).shape
