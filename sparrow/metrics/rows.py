@@ -60,7 +60,7 @@ class RowMetric(Metric[RowState]):
         return RowState((), np.zeros(3, np.int64))
 
     def update(
-        self, state: RowState, predictions: Any, labels: Any, weights: Any = None, groups: Any = None
+        self, state: RowState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
     ) -> RowState:
         # A list of keys may be long: only arrays are looked at.
         given = [value for value in (predictions, labels, weights, groups) if not isinstance(value, list | tuple)]

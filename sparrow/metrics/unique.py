@@ -14,7 +14,7 @@ from sparrow.metrics.fixed import BatchMean, SumState
 from sparrow.metrics.inputs import ORDERED, CheckedRows, as_array, check_batch, clean
 from sparrow.metrics.pointwise import element_weight
 from sparrow.metrics.protocol import Result, register_metric
-from sparrow.metrics.rows import Columns, RowMetric, RowState
+from sparrow.metrics.rows import Columns, RowMetric
 
 
 @register_metric("unique_ratio")
@@ -84,11 +84,6 @@ class Collisions(RowMetric):
     needs_labels = False
 
     _label_domain = ORDERED
-
-    def update(
-        self, state: RowState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
-    ) -> RowState:
-        return super().update(state, predictions, labels, weights, groups)
 
     def _read(self, predictions: Any, labels: Any, weights: Any, groups: Any) -> tuple[Columns, NDArray[Any]]:
         codes = np.asarray(predictions)

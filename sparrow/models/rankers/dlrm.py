@@ -149,16 +149,12 @@ class WukongLayer:
     compressed_feature_num: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("lcb_feature_num", "fmb_feature_num", "compressed_feature_num"):
-            fields.integer(f"WukongLayer.{name}", getattr(self, name))
+        fields.integers_of(self, "lcb_feature_num", "fmb_feature_num", "compressed_feature_num")
 
     @property
     def features(self) -> int:
         """The number of vectors that it gives."""
         return self.fmb_feature_num + self.lcb_feature_num
-
-    def build(self, features: int, dim: int, *, rngs: nnx.Rngs) -> WukongBlock:
-        return WukongBlock(self, features, dim, rngs=rngs)
 
 
 class WukongBlock(nnx.Module):
@@ -227,7 +223,7 @@ class Wukong(nnx.Module):
         dim = self.vectors.dim
         counts = [self.vectors.count, *(layer.features for layer in wukong_layers)]
         self.layers = nnx.List(
-            [layer.build(count, dim, rngs=rngs) for layer, count in zip(wukong_layers, counts[:-1], strict=True)]
+            [WukongBlock(layer, count, dim, rngs=rngs) for layer, count in zip(wukong_layers, counts[:-1], strict=True)]
         )
         self.logits = Logits(counts[-1] * dim, final, num_classes, rngs=rngs)
 

@@ -130,8 +130,7 @@ class ExtractionNetwork:
     share_expert_net: MLP | None = None
 
     def __post_init__(self) -> None:
-        fields.integer("ExtractionNetwork.expert_num_per_task", self.expert_num_per_task)
-        fields.integer("ExtractionNetwork.share_num", self.share_num)
+        fields.integers_of(self, "expert_num_per_task", "share_num")
         if self.shared.dim != self.task_expert_net.dim:
             raise ValueError(
                 f"ExtractionNetwork: task_expert_net ends in {self.task_expert_net.dim} units and share_expert_net in "

@@ -48,11 +48,10 @@ class MaskBlocks:
     use_parallel: bool = True
 
     def __post_init__(self) -> None:
-        fields.integer("MaskBlocks.n_mask_blocks", self.n_mask_blocks)
-        fields.integer("MaskBlocks.hidden_dim", self.hidden_dim)
-        fields.number("MaskBlocks.reduction_ratio", self.reduction_ratio, above=0)
+        fields.integers_of(self, "n_mask_blocks", "hidden_dim")
+        fields.numbers_of(self, "reduction_ratio", above=0)
         if self.aggregation_dim is not None:
-            fields.integer("MaskBlocks.aggregation_dim", self.aggregation_dim)
+            fields.integers_of(self, "aggregation_dim")
 
     @property
     def dim(self) -> int:

@@ -84,10 +84,8 @@ class Capsules:
     routing_init_method: Literal["normal", "zeros"] = "normal"
 
     def __post_init__(self) -> None:
-        for name in ("high_dim", "max_seq_len", "max_k", "num_iters"):
-            fields.integer(f"Capsules.{name}", getattr(self, name))
-        for name in ("routing_logits_scale", "routing_logits_stddev", "squash_pow"):
-            fields.number(f"Capsules.{name}", getattr(self, name), above=0)
+        fields.integers_of(self, "high_dim", "max_seq_len", "max_k", "num_iters")
+        fields.numbers_of(self, "routing_logits_scale", "routing_logits_stddev", "squash_pow", above=0)
 
     def build(self, dim: int, *, rngs: nnx.Rngs) -> CapsuleLayer:
         return CapsuleLayer(self, dim, rngs=rngs)

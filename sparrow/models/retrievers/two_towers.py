@@ -15,7 +15,6 @@ from sparrow.models.layers.mlp import MLP
 from sparrow.models.layers.norms import unit
 from sparrow.models.layers.towers import GroupTower, Tower
 from sparrow.models.records import register_model
-from sparrow.registry import nearest
 
 Similarity = Literal["inner_product", "cosine"]
 Negatives = Literal["in_batch", "sampled"]
@@ -92,12 +91,8 @@ def check_widths(model: str, dims: tuple[int, int], output_dim: int | None) -> N
 
 def check_towers(model: str, user: str, item: str, similarity: Similarity, negatives: Negatives) -> None:
     """Raise ValueError unless the towers read different groups and the options are known."""
-    for option, value, allowed in (
-        ("similarity", similarity, get_args(Similarity)),
-        ("negatives", negatives, get_args(Negatives)),
-    ):
-        if value not in allowed:
-            raise ValueError(f"{model}.{option}: unknown name '{value}': {nearest(str(value), allowed)}")
+    fields.choice(f"{model}.similarity", similarity, get_args(Similarity))
+    fields.choice(f"{model}.negatives", negatives, get_args(Negatives))
     if user == item:
         raise ValueError(f"{model} needs two groups, but both towers read the group '{user}'")
 
