@@ -51,12 +51,10 @@ from sparrow.models.functional import Functional, extra_loss, extra_losses, func
 from sparrow.models.inputs import Group, Inputs, Sequence, SequenceGroup
 from sparrow.models.layers.mlp import ACTIVATIONS, MLP
 from sparrow.models.layers.towers import TaskTower, Tower
-from sparrow.models.rankers.dbmtl import DBMTL, BayesTaskTower
 from sparrow.models.rankers.dcn import DCNv1, DCNv2
 from sparrow.models.rankers.dlrm import DLRM, Wukong, WukongLayer, pairwise_dots
-from sparrow.models.rankers.dlrm_hstu import DlrmHSTU
-from sparrow.models.rankers.experts import PLE, ExtractionNetwork, MMoE
-from sparrow.models.rankers.hstu_ranker import HSTURanker
+from sparrow.models.rankers.experts import DBMTL, PLE, BayesTaskTower, ExtractionNetwork, MMoE
+from sparrow.models.rankers.hstu_rankers import DlrmHSTU, HSTURanker
 from sparrow.models.rankers.mask_net import MaskBlocks, MaskNet
 from sparrow.models.rankers.multi_tower import TDM, DINTower, MultiTower, MultiTowerDIN
 from sparrow.models.rankers.pepnet import PEPNet
@@ -66,9 +64,8 @@ from sparrow.models.records import ModelRecord, register_model, registry
 from sparrow.models.retrievers.hstu_retrievers import HSTUMatch, HSTURetriever
 from sparrow.models.retrievers.kmeans import SidRqkmeans
 from sparrow.models.retrievers.mind import MIND, Capsules, MINDUserTower
-from sparrow.models.retrievers.sasrec import SASRec
+from sparrow.models.retrievers.sasrec import SASRec, Tiger
 from sparrow.models.retrievers.sid_rqvae import SidRqvae
-from sparrow.models.retrievers.tiger import Tiger
 from sparrow.models.retrievers.two_towers import DAT, DSSM, DSSMv2
 from sparrow.models.sequences.gated import HSTU, STU
 from sparrow.models.sequences.hstu_channel import HSTUChannel, TimePeriod

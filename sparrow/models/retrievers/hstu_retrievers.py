@@ -10,7 +10,7 @@ from sparrow.embedding import Rows
 from sparrow.models.inputs import Arrays, Inputs
 from sparrow.models.layers.norms import LayerNorm
 from sparrow.models.layers.towers import Tower
-from sparrow.models.rankers.dlrm_hstu import History
+from sparrow.models.rankers.hstu_rankers import History
 from sparrow.models.records import register_model
 from sparrow.models.retrievers.sasrec import HistoryTowers, check_same_features
 from sparrow.models.retrievers.two_towers import Negatives, Similarity, check_towers
