@@ -40,7 +40,7 @@ def _clipped(tree: optax.Updates, max_norm: Any, clip: Clip) -> optax.Updates:
 @register_optimizer("mars")
 @dataclasses.dataclass(frozen=True)
 class Mars(DenseOptimizer):
-    """MARS-AdamW, in the form that needs one gradient a step.
+    """MARS-AdamW, in the form that needs one gradient per step.
 
     With ``g`` the gradient and ``p`` that of the step before (zero at first), at step ``t``::
 

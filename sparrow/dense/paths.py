@@ -1,6 +1,6 @@
 """Parameters by name: paths such as ``tower/layers/0/kernel``, and patterns over them.
 
-A pattern is a regular expression that must match a whole name. The same functions serve parameter paths and table
+A pattern is a regular expression that must match a complete name. The same functions serve parameter paths and table
 names.
 """
 

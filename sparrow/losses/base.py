@@ -175,7 +175,7 @@ def reduce(values: ArrayLike, weights: ArrayLike | None = None) -> jax.Array:
 
     Only the ratio of the weights matters: twice the weight counts as twice the example, and the scale of the loss (and
     so the learning rate) does not change. With no example, or weights that add up to 0, the result and its gradient
-    are 0. Under ``jit`` both means are over the whole batch, on however many devices it lies.
+    are 0. Under ``jit`` both means are over the complete batch, on however many devices it lies.
 
     Args:
       values: one value per example, any shape.

@@ -31,7 +31,7 @@ class JRC(Loss):
         ranking[i]     = log(exp(logits[i, c]) + sum_{j in rivals[i]} exp(logits[j, c])) - logits[i, c]
         value[i]       = alpha * calibration[i] + (1 - alpha) * ranking[i]
 
-    An example without rivals (its session, or the whole batch, has a single class) has a ranking part of 0, and its
+    An example without rivals (its session, or the complete batch, has a single class) has a ranking part of 0, and its
     value and gradient are finite.
 
     Time is that of a sort of the sessions and memory is linear in the batch: no matrix of pairs is made. The same input

@@ -36,7 +36,7 @@ class DecayedAUCState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DecayedHistogram(AUC):
-    """The histogram and the curve of `DecayedAUC`; errors and reasons speak of the latter."""
+    """The histogram and the curve of `DecayedAUC`; its errors and reasons name the latter."""
 
     name = "DecayedAUC"
 
@@ -147,7 +147,7 @@ class Decayed(Metric[DecayedState]):
 
     Fixed size and jittable where the metric is; on the host where it keeps rows (then only those of one window).
     It depends on the order of the updates. `merge` takes the mean over replicas that are in step, by their number
-    of windows; inside a jitted step over a sharded batch nothing needs merging, since the batch is the whole one.
+    of windows; inside a jitted step over a sharded batch nothing needs merging, since the batch is complete.
 
     >>> from sparrow.metrics.pointwise import MAE
     >>> metric = Decayed(MAE(), decay_rate=0.5, decay_step=1)

@@ -1,6 +1,6 @@
 """Metrics over many processes.
 
-Inside a jitted step over a sharded batch nothing is needed: the batch is the whole one, and so is the state that a
+Inside a jitted step over a sharded batch nothing is needed: the batch is complete, and so is the state that a
 fixed-size metric makes of it. These functions are for processes that each evaluate rows of their own.
 
 Every process calls the same function with its own state, and gets the same result. A grouped metric sends each row

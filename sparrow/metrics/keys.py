@@ -27,7 +27,7 @@ class Keys(NamedTuple):
 
 
 def encode(name: str, groups: Any, rows: int) -> Keys:
-    """Return the keys of ``rows`` rows; ``name`` is the metric that errors speak of.
+    """Return the keys of ``rows`` rows; ``name`` is the metric that errors name.
 
     >>> encode("GroupedAUC", [3, 5], 2)
     Keys(low=array([3, 5], dtype=uint64), high=None)

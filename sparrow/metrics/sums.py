@@ -74,7 +74,7 @@ def apart(made: Any) -> Any:
 
 
 def bin_counts(index: jax.Array, bins: int) -> Sum:
-    """How many rows fall in each of ``bins`` bins: integers, exact."""
+    """Return the number of rows in each of ``bins`` bins: integers, exact."""
     return split(jnp.zeros((bins,), jnp.int32).at[index].add(1))
 
 

@@ -80,7 +80,7 @@ def lower_and_earlier(sequence: NDArray[np.int64], weights: NDArray[np.float64] 
         else:
             of_lower = np.where(is_upper, 0.0, weights[numbers])
             met[upper] += running_before(of_lower, np.arange(0, size, block))[is_upper]
-        full = size // block * half  # halves of whole blocks; a last, partial block follows
+        full = size // block * half  # halves of complete blocks; a last, partial block follows
         whole = numbers[: 2 * full].reshape(-1, 2, half)
         whole[:, 0] = lower[:full].reshape(-1, half)
         whole[:, 1] = upper[:full].reshape(-1, half)

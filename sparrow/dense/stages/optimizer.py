@@ -19,7 +19,7 @@ from sparrow.dense.stages.programs import Programs, Wanted, replicated
 class StagedOptimizer:
     """An optax transformation whose parameters, gradients and state live on several stages.
 
-    The trees stay whole: ``params`` is the model's tree, its leaves lying on the devices of their stages, and so are
+    The trees stay complete: ``params`` is the model's tree, its leaves lying on the devices of their stages, and so are
     gradients and updates. Each stage holds its own state, step counts included. Parts of the update that depend on no
     parameter are computed by every stage; scalars that one stage needs from another are sent to it, without a
     detour over the host. Where more than scalars would have to travel, `init` names the parameters that meet.
@@ -104,7 +104,7 @@ class StagedOptimizer:
         return merged(state)
 
     def split(self, state: optax.OptState, params: optax.Params, **extra_args: Any) -> StagedState:
-        """Return each of the stages that ``params`` lie on its share of a whole state."""
+        """Return each of the stages that ``params`` lie on its share of a complete state."""
         layout = StageLayout(params, self._stage_of)
         leaves, structure = jax.tree.flatten(state)
         owners = Traced(self._tx, layout, shapes_of(params), shapes_of(state), shapes_of(params), extra_args).owners
@@ -239,7 +239,7 @@ class Plan:
         return jax.tree.unflatten(structure, updates), {stage: new_state[stage] for stage in self._held}
 
     def _shares(self, state: StagedState) -> dict[Stage, list[Any]]:
-        """Return the leaves of the whole state as each stage has them: None where it has none."""
+        """Return the leaves of the complete state as each stage has them: None where it has none."""
         shares = {stage: self._structure.flatten_up_to(share) for stage, share in state.items()}
         for stage, held in self._held.items():
             if stage not in shares or any(shares[stage][i] is None for i in held):

@@ -21,7 +21,7 @@ _MAX_ANGLE = 1 / 8
 
 @dataclasses.dataclass(frozen=True)
 class Whitening(DenseOptimizer, abc.ABC):
-    """An optimizer that whitens gradients; a subclass says how a factor moves.
+    """An optimizer that whitens gradients; a subclass defines how a factor moves.
 
     Attributes:
         beta1: decay of the momentum that is whitened.

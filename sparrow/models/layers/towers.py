@@ -34,7 +34,7 @@ class TaskTower:
     Attributes:
       task: the task's name, and the name of the output.
       mlp: the layers before the logits; None for none.
-      num_classes: how many logits an example has; 1 for a yes-or-no label or a number.
+      num_classes: the number of logits of an example; 1 for a yes-or-no label or a number.
     """
 
     task: str

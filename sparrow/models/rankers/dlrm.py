@@ -195,7 +195,7 @@ class Wukong(nnx.Module):
         X_{l+1} = norm([FMB(X_l), LCB(X_l)] + W_r X_l)                       W_r = 1 where the counts agree
         logits  = linear(final MLP(flat(X_last)))
 
-    A config with one group may call it as it likes; with two they are "sparse" and "dense".
+    One group may have any name; two groups are "sparse" and "dense".
 
     >>> inputs = Inputs(acts={"user": 8, "item": 8}, groups={"sparse": ["user", "item"]})
     >>> layer = WukongLayer(lcb_feature_num=2, fmb_feature_num=2, feature_num_mlp=MLP((8,)))
