@@ -59,7 +59,7 @@ def build(
         whose base rate is 0, freezes the parameters: no update and no state.
       weight_decay: decoupled: each step takes ``learning_rate * weight_decay * params`` away, after the optimizer.
       weight_decay_mask: which parameters ``weight_decay`` and ``l2`` act on: a regular expression over complete
-        parameter paths (or several), a tree of booleans, or a function from parameters to such a tree. All, unless given.
+        parameter paths (or several), a tree of booleans, or a function to such a tree. All, unless given.
       l2: ``l2 * params`` joins the gradient before the optimizer sees it (and after clipping, which is about the
         loss's gradient). This is what PyTorch calls weight_decay in SGD, Adagrad, Adam, Adadelta and RMSprop.
       clip_norm: the largest global norm of the gradients. A caller that holds only a share of them hands in the norm

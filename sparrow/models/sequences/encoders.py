@@ -146,7 +146,11 @@ class TargetAttention(nnx.Module):
 
 @register_encoder("simple_attention")
 class SimpleAttention(nnx.Module):
-    """``out = Σ_l softmax(<q, x_l>)_l * x_l`` over the elements that are there; q as long as an element.
+    """Attention by inner products of the elements and a candidate that is as long as they are.
+
+    ::
+
+        out = Σ_l softmax(<q, x_l>)_l * x_l                          over the elements that are there
 
     >>> from sparrow.models import Inputs
     >>> inputs = Inputs(acts={"item": 4}, sequences={"clicks": 4}, groups={"history": ["item", "clicks"]})
