@@ -112,7 +112,7 @@ class Mars(DenseOptimizer):
             nu = jax.tree.map(lambda n, c: beta2 * n + (1 - beta2) * jnp.square(c), state.nu, corrected)
             mu_scale, nu_scale = 1 - beta1**step, 1 - beta2**step
 
-            def scaled(g: jax.Array, m: jax.Array, n: jax.Array) -> jax.Array:
+            def scaled(g: Any, m: Any, n: Any) -> Any:
                 return ((m / mu_scale) / (jnp.sqrt(n / nu_scale) + self.eps)).astype(g.dtype)
 
             kept = (optax.tree.cast(tree, dtype) for tree in (mu, nu, gradients))

@@ -79,10 +79,7 @@ class HistogramMetric(BinaryMetric):
     def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
         p = jax.nn.sigmoid(batch.predictions) if self.from_logits else batch.predictions
         index = threshold_index(p, self.thresholds) + self.thresholds * batch.labels.astype(jnp.int32)
-        if batch.weights is None:
-            total = sums.bin_counts(index, 2 * self.thresholds)
-        else:
-            total = sums.bin_sums(index, batch.weights, 2 * self.thresholds)
+        total = sums.bin_sums(index, batch.weights, 2 * self.thresholds)
         return {"negative": total[:, : self.thresholds], "positive": total[:, self.thresholds :]}
 
     def _undefined(self, total: Mapping[str, Any]) -> str:
@@ -189,11 +186,8 @@ class MulticlassAUC(FixedSizeMetric):
         is_label = batch.labels.astype(jnp.int32)[:, None] == classes
         row = 2 * classes + is_label  # negatives, then positives, of every class
         index = (row * self.thresholds + threshold_index(p, self.thresholds)).reshape(-1)
-        bins = 2 * self.num_classes * self.thresholds
-        if batch.weights is None:
-            total = sums.bin_counts(index, bins)
-        else:
-            total = sums.bin_sums(index, weighted(batch.weights, jnp.ones_like(p)).reshape(-1), bins)
+        weights = None if batch.weights is None else weighted(batch.weights, jnp.ones_like(p)).reshape(-1)
+        total = sums.bin_sums(index, weights, 2 * self.num_classes * self.thresholds)
         by_side = total.reshape(2, self.num_classes, 2, self.thresholds)
         return {"negative": by_side[:, :, 0], "positive": by_side[:, :, 1]}
 

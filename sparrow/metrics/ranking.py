@@ -296,6 +296,7 @@ class ByGroup(GroupedMetric):
         return f"ByGroup({self.metric.name})"
 
     _label_domain = NOT_NEGATIVE
+    _left_out = "is without a relevant row"
 
     def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         lists = rank_rows(columns, groups)
@@ -304,9 +305,6 @@ class ByGroup(GroupedMetric):
             order = order_by(groups)
             share = share * np.maximum.reduceat(columns["weight"][order], starts(groups[order]))
         return np.where(share > 0, value, np.nan), share
-
-    def _left_out(self) -> str:
-        return "is without a relevant row"
 
 
 def rank_rows(columns: Columns, groups: Codes) -> Lists:

@@ -256,6 +256,8 @@ class GroupedXAUC(GroupedMetric):
 
     average: str = "impressions"
 
+    _left_out = "has one row only"
+
     def __post_init__(self) -> None:
         fields.choice_of(self, "average", "impressions", "uniform")
 
@@ -267,6 +269,3 @@ class GroupedXAUC(GroupedMetric):
         values = np.full(counts.pairs.shape, np.nan)
         np.divide(counts.concordant, counts.pairs, out=values, where=has_pairs)
         return values, counts.weight if self.average == "impressions" else np.ones_like(values)
-
-    def _left_out(self) -> str:
-        return "has one row only"
