@@ -77,17 +77,9 @@ def scale_by_whitening(options: Whitening) -> optax.GradientTransformation:
             right = jnp.ones((layout.blocks, 1), dtype)
             if not layout.vector:
                 right = initial_factor(layout.columns, layout.valid_columns(), scale, dtype)
-            return _placed(
-                options,
-                spec,
-                _Leaf(
-                    mu=jnp.zeros(param.shape, dtype),
-                    left=initial_factor(layout.rows, layout.valid_rows(), scale, dtype),
-                    right=right,
-                    left_bound=jnp.zeros(layout.blocks, jnp.float32),
-                    right_bound=jnp.zeros(layout.blocks, jnp.float32),
-                ),
-            )
+            left = initial_factor(layout.rows, layout.valid_rows(), scale, dtype)
+            bounds = (jnp.zeros(layout.blocks, jnp.float32) for _ in range(2))
+            return _placed(options, spec, _Leaf(jnp.zeros(param.shape, dtype), left, right, *bounds))
 
         leaves = list(map(start, jax.tree.leaves(params), layouts(params, check=True), specs(params)))
         return WhiteningState(jnp.zeros([], jnp.int32), *_fields(structure, leaves))
@@ -187,13 +179,8 @@ def _update_leaf(
     direction = direction * (_MAX_RMS / jnp.maximum(_along_layers(rms, layout, direction.shape), _MAX_RMS))
     if options.lr_style == "adam":
         direction = direction * _ADAM_STYLE
-    return direction.astype(gradient.dtype), _Leaf(
-        mu.astype(leaf.mu.dtype),
-        new_left.astype(leaf.left.dtype),
-        new_right.astype(leaf.right.dtype),
-        left_bound,
-        right_bound,
-    )
+    moved = _Leaf(mu, new_left, new_right, left_bound, right_bound)
+    return direction.astype(gradient.dtype), optax.tree.cast_like(moved, leaf)
 
 
 def _along_layers(values: jax.Array, layout: MatrixLayout, shape: tuple[int, ...]) -> jax.Array:
