@@ -105,9 +105,8 @@ def _ranking(logits: jax.Array, positive: jax.Array, sessions: jax.Array) -> jax
         last=jnp.searchsorted(sessions, sessions, side="right") - 1,
     )
     own = jnp.where(positive, logits[:, 1], logits[:, 0])
-    as_rival = jnp.where(
-        positive, logits[:, 0], logits[:, 1]
-    )  # an example meets its rivals in their column, not its own
+    # An example meets its rivals in their column, not its own.
+    as_rival = jnp.where(positive, logits[:, 0], logits[:, 1])
 
     largest = _over_session(jnp.maximum, -jnp.inf, jax.lax.stop_gradient(as_rival), positive, session)  # (batch, 2)
     beside, opposite = _pick(largest, positive), _pick(largest, ~positive)
@@ -132,17 +131,10 @@ def _sum_over_rivals(values: jax.Array, positive: jax.Array, session: _Session) 
     return _pick(_over_session(jnp.add, 0, values, positive, session), ~positive)
 
 
-def _sum_forward(
-    values: jax.Array, positive: jax.Array, session: _Session
-) -> tuple[jax.Array, tuple[jax.Array, _Session]]:
-    return _sum_over_rivals(values, positive, session), (positive, session)
-
-
-def _sum_backward(kept: tuple[jax.Array, _Session], gradient: jax.Array) -> tuple[jax.Array, None, None]:
-    return _sum_over_rivals(gradient, *kept), None, None
-
-
-_sum_over_rivals.defvjp(_sum_forward, _sum_backward)
+_sum_over_rivals.defvjp(
+    lambda values, positive, session: (_sum_over_rivals(values, positive, session), (positive, session)),
+    lambda kept, gradient: (_sum_over_rivals(gradient, *kept), None, None),
+)
 
 
 def _over_session(

@@ -86,7 +86,7 @@ class JaxExchange:
         if self.size == 1:
             return [data]
         own = np.frombuffer(data, np.uint8)
-        lengths = _gather(_as_words(own.size)).reshape(-1, 2) @ _WORD_VALUES
+        lengths = _gather_lengths([own.size])[:, 0]
         pieces = [
             _gather(_piece(own, start, min(_PIECE, int(lengths.max()) - start)))
             for start in range(0, int(lengths.max()), _PIECE)
@@ -98,8 +98,7 @@ class JaxExchange:
         if self.size == 1:
             return list(data)
         own = [np.frombuffer(part, np.uint8) for part in data]
-        words = np.concatenate([_as_words(part.size) for part in own])
-        lengths = _gather(words).reshape(self.size, self.size, 2) @ _WORD_VALUES  # [from, to]
+        lengths = _gather_lengths([part.size for part in own])  # [from, to]
         piece, longest = _PIECE // self.size, int(lengths.max())
         pieces = [
             _transpose(np.stack([_piece(part, start, min(piece, longest - start)) for part in own]))
@@ -110,12 +109,10 @@ class JaxExchange:
         return [received[process, :length].tobytes() for process, length in enumerate(sizes)]
 
 
-# A length as two 31-bit words: without 64-bit mode JAX would cut an int64.
-_WORD_VALUES = np.array([1 << 31, 1], np.int64)
-
-
-def _as_words(length: int) -> NDArray[np.int32]:
-    return np.array([length >> 31, length & 0x7FFFFFFF], np.int32)
+def _gather_lengths(lengths: Sequence[int]) -> NDArray[np.int64]:
+    """Return the lengths of all processes, (processes, lengths): as bytes, for JAX cuts an int64."""
+    received = _gather(np.array(lengths, np.int64).view(np.uint8))
+    return np.ascontiguousarray(received).view(np.int64).reshape(-1, len(lengths))
 
 
 def _piece(data: NDArray[np.uint8], start: int, size: int) -> NDArray[np.uint8]:

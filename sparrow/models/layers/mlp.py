@@ -37,11 +37,7 @@ def _relu_forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return y, y
 
 
-def _relu_backward(y: jax.Array, grad: jax.Array) -> tuple[jax.Array]:
-    return (jnp.where(y > 0, grad, 0),)
-
-
-relu.defvjp(_relu_forward, _relu_backward)
+relu.defvjp(_relu_forward, lambda y, grad: (jnp.where(y > 0, grad, 0),))
 
 
 def gelu(x: jax.Array) -> jax.Array:
