@@ -187,12 +187,9 @@ class VariationalDropout(nnx.Module):
 
     def kept(self) -> dict[str, dict[str, float]]:
         """Return the probability to be kept, by group and feature."""
-        chances = {group: 1 - self._probability(group) for group in self.dropped}
-        return {
-            group: {name: float(chances[group][place]) for place, name in enumerate(names)}
-            for group, names in self.groups
-            if group in self.dropped
-        }
+        names = dict(self.groups)
+        kept = {group: (1 - self._probability(group)).tolist() for group in self.dropped}
+        return {group: dict(zip(names[group], kept[group], strict=True)) for group in self.dropped}
 
     def _probability(self, group: str) -> jax.Array:
         return jax.nn.sigmoid(self.logits[group][...].astype(jnp.float32))

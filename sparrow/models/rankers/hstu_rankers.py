@@ -66,15 +66,11 @@ class Candidates:
         """
         if not self.are_several and found.values.shape[1] == 1:
             return made
-        shape, mask = found.values.shape[:2], found.mask
-        by_example = {task: values.reshape(*shape, *values.shape[1:]) for task, values in made.items()}
-        return {
-            **{
-                task: jnp.where(mask if values.ndim == 2 else mask[..., None], values, 0)
-                for task, values in by_example.items()
-            },
-            CANDIDATES: found.lengths,
-        }
+        outputs, mask = {}, found.mask  # (batch, candidates)
+        for task, values in made.items():
+            there = mask.reshape(*mask.shape, *[1] * (values.ndim - 1))
+            outputs[task] = jnp.where(there, values.reshape(*mask.shape, *values.shape[1:]), 0)
+        return {**outputs, CANDIDATES: found.lengths}
 
 
 class CandidateRanker(nnx.Module):
