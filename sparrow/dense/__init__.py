@@ -8,7 +8,7 @@
 an optimizer of one's own a name.
 """
 
-from sparrow.dense.build import as_schedule, build
+from sparrow.dense.build import build
 from sparrow.dense.clipping import clip_by_global_norm, global_norm, squared_norm
 from sparrow.dense.mars import Mars
 from sparrow.dense.optimizers import SGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, Lion, Muon, RMSprop

@@ -33,7 +33,7 @@ which calls it; `register_loss` adds one's own.
 0.67875
 """
 
-from sparrow.losses.base import BinaryLoss, LabelKind, Loss, normalize_weights, reduce, register_loss, registry
+from sparrow.losses.base import BinaryLoss, Loss, reduce, register_loss, registry
 from sparrow.losses.calibration import Platt
 from sparrow.losses.matching import InBatchSoftmax, SampledSoftmax, in_batch_softmax, sampled_softmax
 from sparrow.losses.multitask import TaskWeights, combine, pareto_weights

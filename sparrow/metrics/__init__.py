@@ -32,8 +32,6 @@ from sparrow.metrics.auc import AUC, PRAUC, MulticlassAUC, average_precision, ra
 from sparrow.metrics.catalog import catalog_metrics, catalog_ranks, seen_by
 from sparrow.metrics.decayed import Decayed, DecayedAUC
 from sparrow.metrics.distributed import (
-    Exchange,
-    JaxExchange,
     compute_across_processes,
     evaluate_across_processes,
     from_bytes,

@@ -48,7 +48,7 @@ Each model's options are also a record, that ``registry`` knows by name; `regist
 
 from sparrow.models.complete import Complete, Encoded, NumberEmbeddings, VariationalDropout
 from sparrow.models.functional import Functional, extra_loss, extra_losses, functional
-from sparrow.models.inputs import Group, Inputs, Sequence, SequenceGroup
+from sparrow.models.inputs import Inputs, Sequence
 from sparrow.models.layers.mlp import ACTIVATIONS, MLP
 from sparrow.models.layers.towers import TaskTower, Tower
 from sparrow.models.rankers.dcn import DCNv1, DCNv2
