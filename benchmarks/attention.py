@@ -146,9 +146,9 @@ def _ranker_step(longest: int, lengths: np.ndarray, layers: int, dim: int, heads
     from sparrow.models import functional
     from sparrow.models.inputs import Inputs
     from sparrow.models.layers.towers import TaskTower
-    from sparrow.models.rankers.hstu_ranker import HSTURanker
+    from sparrow.models.rankers.hstu_rankers import HSTURanker
+    from sparrow.models.sequences.gated import STU
     from sparrow.models.sequences.hstu_channel import HSTUChannel
-    from sparrow.models.sequences.stu import STU
 
     width = dim // heads
     stu = STU(

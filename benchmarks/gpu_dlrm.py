@@ -22,7 +22,7 @@ from gpu_workloads import Workload, draw_ids
 
 import sparrow as sp
 from sparrow.models import pairwise_dots
-from sparrow.models.layers.activations import relu
+from sparrow.models.layers.mlp import relu
 
 NUM_DENSE = 13
 BOTTOM = (512, 256, 128)

@@ -8,11 +8,10 @@
 an optimizer of one's own a name.
 """
 
-from sparrow.dense.build import as_schedule, build
+from sparrow.dense.build import build
 from sparrow.dense.clipping import clip_by_global_norm, global_norm, squared_norm
 from sparrow.dense.mars import Mars
-from sparrow.dense.muon import Muon
-from sparrow.dense.optimizers import SGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, Lion, RMSprop
+from sparrow.dense.optimizers import SGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, Lion, Muon, RMSprop
 from sparrow.dense.parts import Part, build_parts, part
 from sparrow.dense.paths import assign, path_names
 from sparrow.dense.registry import OPTIMIZERS, DenseOptimizer, register_optimizer

@@ -43,7 +43,6 @@ def build(
     The gradients go through these steps, in this order: the mean of ``accumulate`` micro-batches; ``clip_norm``;
     ``clip_value``; ``l2``; the optimizer, times ``-learning_rate``; ``weight_decay``.
 
-    >>> import jax.numpy as jnp
     >>> tx, schedule = build("adamw", 0.1, beta2=0.99, weight_decay=0.01, weight_decay_mask=r".*kernel", clip_norm=1.0)
     >>> params = {"kernel": jnp.ones(2), "bias": jnp.ones(2)}
     >>> updates, state = tx.update({"kernel": jnp.ones(2), "bias": -jnp.ones(2)}, tx.init(params), params)
@@ -59,8 +58,8 @@ def build(
       learning_rate: a number, a schedule, or a schedule's config ``{"name": "cosine", "lr": ...}``. 0, or a schedule
         whose base rate is 0, freezes the parameters: no update and no state.
       weight_decay: decoupled: each step takes ``learning_rate * weight_decay * params`` away, after the optimizer.
-      weight_decay_mask: which parameters ``weight_decay`` and ``l2`` act on: a regular expression over whole parameter
-        paths (or several), a tree of booleans, or a function from parameters to such a tree. All, unless given.
+      weight_decay_mask: which parameters ``weight_decay`` and ``l2`` act on: a regular expression over complete
+        parameter paths (or several), a tree of booleans, or a function to such a tree. All, unless given.
       l2: ``l2 * params`` joins the gradient before the optimizer sees it (and after clipping, which is about the
         loss's gradient). This is what PyTorch calls weight_decay in SGD, Adagrad, Adam, Adadelta and RMSprop.
       clip_norm: the largest global norm of the gradients. A caller that holds only a share of them hands in the norm
@@ -189,8 +188,8 @@ def add_parameters(
     before it is an L2 penalty of half that constant. Unlike ``optax.add_decayed_weights`` with a schedule, the
     updates keep their dtype.
 
-    ``mask`` is a regular expression over parameter paths (or several; they must match whole paths, and each must match
-    something), a tree of booleans, or a function from parameters to a tree of booleans. True is decayed.
+    ``mask`` is a regular expression over parameter paths (or several; they must match complete paths, and each must
+    match something), a tree of booleans, or a function from parameters to a tree of booleans. True is decayed.
 
     >>> decay = add_parameters(lambda step: -0.1, mask=r".*kernel")
     >>> params = {"kernel": jnp.array(2.0), "bias": jnp.array(2.0)}

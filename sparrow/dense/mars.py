@@ -17,51 +17,12 @@ Clip = Literal["global", "per_tensor"]
 
 
 class ScaleByMarsState(NamedTuple):
-    """State of `scale_by_mars`; the trees hold ``state_dtype``."""
+    """State of `Mars`; the trees hold its ``state_dtype``."""
 
     step: jax.Array  # shape=(), dtype=int32
     mu: optax.Updates
     nu: optax.Updates
     previous: optax.Updates  # the gradient of the step before
-
-
-def scale_by_mars(
-    beta1: Any = 0.95,
-    beta2: Any = 0.99,
-    gamma: Any = 0.025,
-    eps: Any = 1e-8,
-    max_grad_norm: Any | None = 1.0,
-    clip: Clip = "global",
-    state_dtype: Any = jnp.float32,
-) -> optax.GradientTransformation:
-    """Return the equations of `Mars`, as an optax transformation."""
-
-    def init(params: optax.Params) -> ScaleByMarsState:
-        def zeros() -> optax.Updates:
-            return jax.tree.map(lambda param: jnp.zeros(param.shape, state_dtype), params)
-
-        return ScaleByMarsState(jnp.zeros([], jnp.int32), zeros(), zeros(), zeros())
-
-    def update(
-        updates: optax.Updates, state: ScaleByMarsState, params: optax.Params | None = None
-    ) -> tuple[optax.Updates, ScaleByMarsState]:
-        del params
-        step = optax.safe_increment(state.step)
-        gradients = optax.tree.cast(updates, jnp.float32)
-        strength = gamma * beta1 / (1 - beta1)
-        corrected = jax.tree.map(lambda g, before: g + strength * (g - before), gradients, state.previous)
-        if max_grad_norm is not None:
-            corrected = _clipped(corrected, max_grad_norm, clip)
-        mu = jax.tree.map(lambda m, c: beta1 * m + (1 - beta1) * c, state.mu, corrected)
-        nu = jax.tree.map(lambda n, c: beta2 * n + (1 - beta2) * jnp.square(c), state.nu, corrected)
-        mu_scale, nu_scale = 1 - beta1**step, 1 - beta2**step
-        direction = jax.tree.map(
-            lambda g, m, n: ((m / mu_scale) / (jnp.sqrt(n / nu_scale) + eps)).astype(g.dtype), updates, mu, nu
-        )
-        new_state = ScaleByMarsState(step, *(optax.tree.cast(tree, state_dtype) for tree in (mu, nu, gradients)))
-        return direction, new_state
-
-    return optax.GradientTransformation(init, update)
 
 
 def _clipped(tree: optax.Updates, max_norm: Any, clip: Clip) -> optax.Updates:
@@ -79,7 +40,7 @@ def _clipped(tree: optax.Updates, max_norm: Any, clip: Clip) -> optax.Updates:
 @register_optimizer("mars")
 @dataclasses.dataclass(frozen=True)
 class Mars(DenseOptimizer):
-    """MARS-AdamW, in the form that needs one gradient a step.
+    """MARS-AdamW, in the form that needs one gradient per step.
 
     With ``g`` the gradient and ``p`` that of the step before (zero at first), at step ``t``::
 
@@ -100,7 +61,6 @@ class Mars(DenseOptimizer):
 
     The paper gives vectors to AdamW with its own rates; parameter groups do that here.
 
-    >>> import jax, jax.numpy as jnp, optax
     >>> tx = Mars().build(optax.constant_schedule(0.1))
     >>> params = jnp.array([1.0, -2.0])
     >>> state, update = tx.init(params), jax.jit(tx.update)
@@ -133,7 +93,29 @@ class Mars(DenseOptimizer):
         choice_of(self, "state_dtype", "float32", "bfloat16")
 
     def direction(self) -> optax.GradientTransformation:
-        """From gradients to the step that the learning rate multiplies."""
-        return scale_by_mars(
-            self.beta1, self.beta2, self.gamma, self.eps, self.max_grad_norm, self.clip, jnp.dtype(self.state_dtype)
-        )
+        beta1, beta2, dtype = self.beta1, self.beta2, jnp.dtype(self.state_dtype)
+        strength = self.gamma * beta1 / (1 - beta1)
+
+        def init(params: optax.Params) -> ScaleByMarsState:
+            return ScaleByMarsState(jnp.zeros([], jnp.int32), *(optax.tree.zeros_like(params, dtype) for _ in range(3)))
+
+        def update(
+            updates: optax.Updates, state: ScaleByMarsState, params: optax.Params | None = None
+        ) -> tuple[optax.Updates, ScaleByMarsState]:
+            del params
+            step = optax.safe_increment(state.step)
+            gradients = optax.tree.cast(updates, jnp.float32)
+            corrected = jax.tree.map(lambda g, before: g + strength * (g - before), gradients, state.previous)
+            if self.max_grad_norm is not None:
+                corrected = _clipped(corrected, self.max_grad_norm, self.clip)
+            mu = jax.tree.map(lambda m, c: beta1 * m + (1 - beta1) * c, state.mu, corrected)
+            nu = jax.tree.map(lambda n, c: beta2 * n + (1 - beta2) * jnp.square(c), state.nu, corrected)
+            mu_scale, nu_scale = 1 - beta1**step, 1 - beta2**step
+
+            def scaled(g: Any, m: Any, n: Any) -> Any:
+                return ((m / mu_scale) / (jnp.sqrt(n / nu_scale) + self.eps)).astype(g.dtype)
+
+            kept = (optax.tree.cast(tree, dtype) for tree in (mu, nu, gradients))
+            return jax.tree.map(scaled, updates, mu, nu), ScaleByMarsState(step, *kept)
+
+        return optax.GradientTransformation(init, update)

@@ -19,7 +19,7 @@ MAIN = "main"
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A group of parameters, by patterns that match whole paths, and what trains them."""
+    """A group of parameters, by patterns that match complete paths, and what trains them."""
 
     patterns: Patterns
     tx: optax.GradientTransformation
@@ -45,7 +45,7 @@ def build_parts(
     clip_value: float | None = None,
     accumulate: int = 1,
 ) -> tuple[optax.GradientTransformationExtraArgs, dict[str, Callable[[Any], Any]]]:
-    """One transformation for the whole model, and the schedules by group name (``"main"`` for the rest).
+    """One transformation for the complete model, and the schedules by group name (``"main"`` for the rest).
 
     The state of each group lies under its name. A pattern that matches no parameter, and a parameter matched by two
     parts, are errors at ``tx.init`` that list the paths. ``clip_norm`` (of ``clip_norm_type``), ``clip_value`` and

@@ -1,6 +1,6 @@
 """Parameters by name: paths such as ``tower/layers/0/kernel``, and patterns over them.
 
-A pattern is a regular expression that must match a whole name. The same functions serve parameter paths and table
+A pattern is a regular expression that must match a complete name. The same functions serve parameter paths and table
 names.
 """
 
@@ -49,7 +49,9 @@ def assign(patterns: Sequence[Patterns], names: Iterable[str]) -> dict[str, int 
     ValueError: pattern 'towr/.*' fully matches none of the names: tower/kernel, head/bias
     """
     names = list(names)
-    _require_matches(patterns, names)
+    for pattern in (_compile(pattern) for entry in patterns for pattern in _listed(entry)):
+        if not any(pattern.fullmatch(name) for name in names):
+            raise ValueError(f"pattern '{pattern.pattern}' fully matches none of the names: {_list(names)}")
     return _assign(patterns, names)
 
 
@@ -105,13 +107,6 @@ def _assign(patterns: Sequence[Patterns], names: list[str]) -> dict[str, int | N
             )
         found[name] = next(iter(hits), None)
     return found
-
-
-def _require_matches(patterns: Sequence[Patterns], names: list[str]) -> None:
-    for pattern in (pattern for entry in patterns for pattern in _listed(entry)):
-        compiled = _compile(pattern)
-        if not any(compiled.fullmatch(name) for name in names):
-            raise ValueError(f"pattern '{pattern}' fully matches none of the names: {_list(names)}")
 
 
 def _listed(patterns: Patterns) -> Sequence[str]:

@@ -5,7 +5,7 @@ State is a tree like the parameters, in the parameters' dtypes. Updates keep the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -32,16 +32,11 @@ def dampened_trace(momentum: Number, dampening: Number) -> optax.GradientTransfo
     Reference: ``torch.optim.SGD``.
     """
 
-    def init(params: Any) -> TraceState:
-        return TraceState(jnp.zeros((), jnp.int32), optax.tree.zeros_like(params))
+    def equation(step: jax.Array, g: jax.Array, trace: jax.Array) -> tuple[jax.Array, ...]:
+        trace = momentum * trace + jnp.where(step == 0, 1.0, 1.0 - dampening) * g
+        return trace, trace
 
-    def update(updates: Any, state: TraceState, params: Any = None) -> tuple[Any, TraceState]:
-        del params
-        weight = jnp.where(state.step == 0, 1.0, 1.0 - dampening)
-        trace = _map(lambda g, t: momentum * t + weight * g, updates, state.trace)
-        return _like(trace, updates), TraceState(optax.safe_increment(state.step), _like(trace, state.trace))
-
-    return optax.GradientTransformation(init, update)
+    return _leafwise(TraceState, equation, lambda params: [optax.tree.zeros_like(params)])
 
 
 class AdagradState(NamedTuple):
@@ -59,16 +54,11 @@ def scale_by_adagrad(initial_accumulator: Number, eps: Number) -> optax.Gradient
     Duchi, Hazan, Singer, Adaptive Subgradient Methods, JMLR 12, 2011.
     """
 
-    def init(params: Any) -> AdagradState:
-        return AdagradState(optax.tree.full_like(params, initial_accumulator))
+    def equation(step: jax.Array | None, g: jax.Array, accumulator: jax.Array) -> tuple[jax.Array, ...]:
+        accumulator = accumulator + jnp.square(g)
+        return divide_or_zero(g, jnp.sqrt(accumulator) + eps), accumulator
 
-    def update(updates: Any, state: AdagradState, params: Any = None) -> tuple[Any, AdagradState]:
-        del params
-        accumulator = _map(lambda g, a: a + jnp.square(g), updates, state.accumulator)
-        scaled = _map(lambda g, a: divide_or_zero(g, jnp.sqrt(a) + eps), updates, accumulator)
-        return _like(scaled, updates), AdagradState(_like(accumulator, state.accumulator))
-
-    return optax.GradientTransformation(init, update)
+    return _leafwise(AdagradState, equation, lambda params: [optax.tree.full_like(params, initial_accumulator)])
 
 
 class AmsgradState(NamedTuple):
@@ -95,34 +85,19 @@ def scale_by_amsgrad(
     Reddi, Kale, Kumar, On the Convergence of Adam and Beyond, https://arxiv.org/abs/1904.09237
     """
 
-    def init(params: Any) -> AmsgradState:
-        return AmsgradState(
-            step=jnp.zeros((), jnp.int32),
-            mu=optax.tree.zeros_like(params, dtype=mu_dtype),
-            nu=optax.tree.zeros_like(params),
-            nu_max=optax.tree.zeros_like(params),
-        )
+    def init(params: Any) -> list[Any]:
+        return [optax.tree.zeros_like(params, dtype=dtype) for dtype in (mu_dtype, None, None)]
 
-    def update(updates: Any, state: AmsgradState, params: Any = None) -> tuple[Any, AmsgradState]:
-        del params
-        count = step_count(state.step)
-        mu = _map(lambda g, m: beta1 * m + (1 - beta1) * g, updates, state.mu)
-        nu = _map(lambda g, n: beta2 * n + (1 - beta2) * jnp.square(g), updates, state.nu)
-        nu_max = jax.tree.map(jnp.maximum, nu, state.nu_max)
-        mu_weight, nu_weight = bias_correction(beta1, count), bias_correction(beta2, count)
+    def equation(
+        step: jax.Array, g: jax.Array, mu: jax.Array, nu: jax.Array, nu_max: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        count = step_count(step)
+        mu, nu = beta1 * mu + (1 - beta1) * g, beta2 * nu + (1 - beta2) * jnp.square(g)
+        nu_max = jnp.maximum(nu, nu_max)
+        root = jnp.sqrt(nu_max / bias_correction(beta2, count) + eps_root)
+        return divide_or_zero(mu / bias_correction(beta1, count), root + eps), mu, nu, nu_max
 
-        def scaled(m: jax.Array, n: jax.Array) -> jax.Array:
-            return divide_or_zero(m / mu_weight, jnp.sqrt(n / nu_weight + eps_root) + eps)
-
-        new_state = AmsgradState(
-            step=optax.safe_increment(state.step),
-            mu=_like(mu, state.mu),
-            nu=_like(nu, state.nu),
-            nu_max=_like(nu_max, state.nu_max),
-        )
-        return _like(jax.tree.map(scaled, mu, nu_max), updates), new_state
-
-    return optax.GradientTransformation(init, update)
+    return _leafwise(AmsgradState, equation, init)
 
 
 class CenteredState(NamedTuple):
@@ -147,28 +122,39 @@ def scale_by_deviation(
     Graves, Generating Sequences With Recurrent Neural Networks, https://arxiv.org/abs/1308.0850
     """
 
-    def init(params: Any) -> CenteredState:
-        return CenteredState(optax.tree.zeros_like(params), optax.tree.full_like(params, initial_accumulator))
+    def init(params: Any) -> list[Any]:
+        return [optax.tree.zeros_like(params), optax.tree.full_like(params, initial_accumulator)]
 
-    def update(updates: Any, state: CenteredState, params: Any = None) -> tuple[Any, CenteredState]:
+    def equation(step: jax.Array | None, g: jax.Array, mean: jax.Array, square: jax.Array) -> tuple[jax.Array, ...]:
+        mean, square = alpha * mean + (1 - alpha) * g, alpha * square + (1 - alpha) * jnp.square(g)
+        variance = jnp.maximum(square - jnp.square(mean), 0)
+        root = jnp.sqrt(variance + eps) if eps_in_root else jnp.sqrt(variance) + eps
+        return divide_or_zero(g, root), mean, square
+
+    return _leafwise(CenteredState, equation, init)
+
+
+def _leafwise(
+    state_type: Any, equation: Callable[..., tuple[jax.Array, ...]], init: Callable[[Any], Sequence[Any]]
+) -> optax.GradientTransformation:
+    """Return the transformation of ``equation(step, g, *slots) -> (update, *slots)`` over the leaves of trees.
+
+    ``init`` makes the trees of slots, from the parameters. The step counts from 0; None where the state has none.
+    """
+    counts = state_type._fields[0] == "step"
+
+    def first(params: Any) -> Any:
+        return state_type(*([jnp.zeros((), jnp.int32)] if counts else []), *init(params))
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
-        mean = _map(lambda g, m: alpha * m + (1 - alpha) * g, updates, state.mean)
-        square = _map(lambda g, s: alpha * s + (1 - alpha) * jnp.square(g), updates, state.square)
+        step, trees = (state[0] if counts else None), (updates, *state[counts:])
+        structure: Any = jax.tree.structure(updates)
+        made = [
+            [new.astype(old.dtype) for new, old in zip(equation(step, *leaves), leaves, strict=True)]
+            for leaves in zip(*map(structure.flatten_up_to, trees), strict=True)
+        ]
+        found = [jax.tree.unflatten(structure, column) for column in zip(*made, strict=True)] or trees
+        return found[0], state_type(*([optax.safe_increment(step)] if counts else []), *found[1:])
 
-        def scaled(g: jax.Array, m: jax.Array, s: jax.Array) -> jax.Array:
-            variance = jnp.maximum(s - jnp.square(m), 0)
-            root = jnp.sqrt(variance + eps) if eps_in_root else jnp.sqrt(variance) + eps
-            return divide_or_zero(g, root)
-
-        new_state = CenteredState(_like(mean, state.mean), _like(square, state.square))
-        return _like(_map(scaled, updates, mean, square), updates), new_state
-
-    return optax.GradientTransformation(init, update)
-
-
-def _map(function: Callable[..., jax.Array], updates: Any, *trees: Any) -> Any:
-    return jax.tree.map(function, updates, *trees)
-
-
-def _like(tree: Any, target: Any) -> Any:
-    return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), tree, target)
+    return optax.GradientTransformation(first, update)

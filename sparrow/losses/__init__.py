@@ -33,17 +33,24 @@ which calls it; `register_loss` adds one's own.
 0.67875
 """
 
-from sparrow.losses.base import BinaryLoss, LabelKind, Loss, normalize_weights, reduce, register_loss, registry
-from sparrow.losses.binary import BinaryCrossEntropy, BinaryFocal, binary_cross_entropy, binary_focal
+from sparrow.losses.base import BinaryLoss, Loss, reduce, register_loss, registry
 from sparrow.losses.calibration import Platt
 from sparrow.losses.matching import InBatchSoftmax, SampledSoftmax, in_batch_softmax, sampled_softmax
 from sparrow.losses.multitask import TaskWeights, combine, pareto_weights
+from sparrow.losses.outputs import Positions, Towers
 from sparrow.losses.pairwise import BPR, GBCE, bpr, gbce
-from sparrow.losses.positions import Positions
-from sparrow.losses.regression import L2, Reconstruction, l2
+from sparrow.losses.pointwise import (
+    L2,
+    BinaryCrossEntropy,
+    BinaryFocal,
+    Reconstruction,
+    SoftmaxCrossEntropy,
+    binary_cross_entropy,
+    binary_focal,
+    l2,
+    softmax_cross_entropy,
+)
 from sparrow.losses.sessionwise import JRC, jrc
-from sparrow.losses.softmax import SoftmaxCrossEntropy, softmax_cross_entropy
-from sparrow.losses.towers import Towers
 
 __all__ = [
     "BPR",

@@ -109,7 +109,6 @@ class BinaryLoss(Loss):
     meaning = "probability"
 
     def prediction(self, output: jax.Array) -> jax.Array:
-        """Return the sigmoid of the logits."""
         return jax.nn.sigmoid(output)
 
 
@@ -119,7 +118,6 @@ registry: Registry[Loss] = Registry("loss", Loss)
 def register_loss(name: str) -> Callable[[L], L]:
     """Class decorator: makes one's own loss known by ``name``, to config files too.
 
-    >>> import jax.numpy as jnp
     >>> @register_loss("absolute_error")
     ... @dataclasses.dataclass(frozen=True)
     ... class AbsoluteError(Loss):
@@ -177,7 +175,7 @@ def reduce(values: ArrayLike, weights: ArrayLike | None = None) -> jax.Array:
 
     Only the ratio of the weights matters: twice the weight counts as twice the example, and the scale of the loss (and
     so the learning rate) does not change. With no example, or weights that add up to 0, the result and its gradient
-    are 0. Under ``jit`` both means are over the whole batch, on however many devices it lies.
+    are 0. Under ``jit`` both means are over the complete batch, on however many devices it lies.
 
     Args:
       values: one value per example, any shape.

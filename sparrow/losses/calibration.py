@@ -28,7 +28,6 @@ class Platt(NamedTuple):
     intercept: float
 
     def __call__(self, probabilities: jax.Array) -> jax.Array:
-        """Return the probabilities as they are on held-out rows."""
         p = jnp.clip(probabilities, 1e-7, 1 - 1e-7)
         return jax.nn.sigmoid(self.slope * (jnp.log(p) - jnp.log1p(-p)) + self.intercept)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +23,8 @@ from jax.typing import ArrayLike
 from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss, registry
-from sparrow.losses.positions import Positions, softmax_values
-from sparrow.losses.softmax import cross_entropy
-from sparrow.losses.towers import MEANING, Towers, mixed_columns, not_chosen, users
+from sparrow.losses.outputs import MEANING, Positions, Towers, mixed_columns, not_chosen, softmax_values, users
+from sparrow.losses.pointwise import cross_entropy
 from sparrow.registry import answering
 
 
@@ -39,6 +38,7 @@ class CandidateSoftmax(Loss):
 
     label_kind = "none"
     meaning = f"{MEANING}, divided by the temperature"
+    outputs: ClassVar[tuple[str, ...]] = ("query", "item")
 
     def __post_init__(self) -> None:
         fields.number(f"{self.name}: temperature", self.temperature, above=0)
@@ -50,25 +50,16 @@ class CandidateSoftmax(Loss):
 
     @property
     def name(self) -> str:
-        """The name in configs."""
         return registry.name_of(self)
 
     @property
     def corrects_frequency(self) -> bool:
-        """Whether log Q is subtracted."""
         return self.log_q
 
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The two towers."""
-        return ("query", "item")
-
     def prediction(self, output: Towers) -> jax.Array:
-        """Return the score of each query's own item, divided by the loss's temperature."""
         return output.own_scores() / self.temperature
 
     def at_positions(self, output: Positions) -> jax.Array:
-        """Return one value per element of a history."""
         of = functools.partial(softmax_values, temperature=self.temperature, label_smoothing=self.label_smoothing)
         return output.compared(of, drawn=self.negatives == "drawn", log_q=self.log_q)
 
@@ -119,7 +110,6 @@ class InBatchSoftmax(CandidateSoftmax):
         item_ids: ArrayLike | None = None,
         user_ids: ArrayLike | None = None,
     ) -> jax.Array:
-        """Return one value per query, float32."""
         loss = "in_batch_softmax"
         query, item = checks.floating(loss, "query", query), checks.floating(loss, "item", item)
         checks.rank(loss, "query", query, "(batch, dim)")
@@ -145,7 +135,6 @@ class InBatchSoftmax(CandidateSoftmax):
         return cross_entropy(logits, jnp.arange(batch), self.label_smoothing, takes_part)
 
     def values(self, output: Towers | Positions, labels: Any, keys: Sequence[Any]) -> jax.Array:
-        """Return one value per query."""
         if isinstance(output, Positions):
             return self.at_positions(output)
         log_q = output.positive_log_q if self.log_q else None
@@ -209,6 +198,7 @@ class SampledSoftmax(CandidateSoftmax):
     """
 
     negatives = "drawn"
+    outputs = ("query", "item", "negatives")
 
     def __call__(
         self,
@@ -222,7 +212,6 @@ class SampledSoftmax(CandidateSoftmax):
         negative_ids: ArrayLike | None = None,
         user_ids: ArrayLike | None = None,
     ) -> jax.Array:
-        """Return one value per query, float32."""
         loss = "sampled_softmax"
         query = checks.floating(loss, "query", query)
         positive = checks.floating(loss, "positive", positive)
@@ -236,21 +225,13 @@ class SampledSoftmax(CandidateSoftmax):
                 f"got {negatives.shape}"
             )
         per_negative = negatives.shape[:-1]  # (negatives,) or (batch, negatives)
-
-        logits = jnp.concatenate(
-            [
-                _dot("id,id->i", query, positive)[:, None],
-                _dot("id,jd->ij" if negatives.ndim == 2 else "id,ijd->ij", query, negatives),
-            ],
-            axis=1,
-        )  # (batch, 1 + negatives)
-        logits = logits / self.temperature
+        others = _dot("id,jd->ij" if negatives.ndim == 2 else "id,ijd->ij", query, negatives)
         log_q = _pair(loss, ("positive_log_q", positive_log_q), ("negative_log_q", negative_log_q))
         if log_q is not None:
             of_positive, of_negative = (checks.floating(loss, "log_q", values) for values in log_q)
             checks.shape(loss, "positive_log_q", of_positive, (batch,), "one per positive")
             checks.shape(loss, "negative_log_q", of_negative, per_negative, "one per negative")
-            logits = logits - _candidates(of_positive, of_negative)
+            log_q = of_positive, jnp.broadcast_to(of_negative, others.shape)
         takes_part = None
         ids = _pair(loss, ("positive_ids", positive_ids), ("negative_ids", negative_ids))
         if ids is not None:
@@ -258,31 +239,29 @@ class SampledSoftmax(CandidateSoftmax):
             checks.shape(loss, "positive_ids", of_positive, (batch,), "one per positive")
             checks.shape(loss, "negative_ids", of_negative, per_negative, "one per negative")
             takes_part = not_chosen(of_positive, of_negative, users(loss, user_ids, batch))
-            takes_part = jnp.pad(takes_part, ((0, 0), (1, 0)), constant_values=True)
         elif user_ids is not None:
             raise ValueError(f"{loss}: user_ids was given without positive_ids and negative_ids; give all or none")
-        return cross_entropy(logits, jnp.zeros(batch, jnp.int32), self.label_smoothing, takes_part)
+        return self._against(_dot("id,id->i", query, positive), others, takes_part, log_q)
 
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The two towers, and the items drawn."""
-        return ("query", "item", "negatives")
+    def _against(self, own: jax.Array, others: jax.Array, takes_part: Any, log_q: Any) -> jax.Array:
+        """Return the equation, of scores ``(batch,)`` and ``(batch, negatives)``, and log Q of both (or None)."""
+        logits = jnp.concatenate([own[:, None], others], axis=1) / self.temperature  # (batch, 1 + negatives)
+        if log_q is not None:
+            logits = logits - jnp.concatenate([log_q[0][:, None], log_q[1]], axis=1)
+        if takes_part is not None:
+            takes_part = jnp.pad(takes_part, ((0, 0), (1, 0)), constant_values=True)
+        return cross_entropy(logits, jnp.zeros(own.shape, jnp.int32), self.label_smoothing, takes_part)
 
     def values(self, output: Towers | Positions, labels: Any, keys: Sequence[Any]) -> jax.Array:
-        """Return one value per query."""
         if isinstance(output, Positions):
             return self.at_positions(output)
         if output.negatives is None:
             raise ValueError("sampled_softmax: the towers have no negatives; draw some, or use in_batch_softmax")
         if output.takes_part is not None:
-            others, takes_part = output.other_scores()
-            logits = jnp.concatenate([_dot("id,id->i", output.query, output.item)[:, None], others], axis=1)
-            logits = logits / self.temperature
+            (others, takes_part), log_q = output.other_scores(), None
             if self.log_q and output.positive_log_q is not None and output.negative_log_q is not None:
-                of_others = mixed_columns(output.negative_log_q, *others.shape)
-                logits = logits - jnp.concatenate([output.positive_log_q[:, None], of_others], axis=1)
-            every = jnp.pad(jnp.asarray(takes_part), ((0, 0), (1, 0)), constant_values=True)
-            return cross_entropy(logits, jnp.zeros(logits.shape[0], jnp.int32), self.label_smoothing, every)
+                log_q = output.positive_log_q, mixed_columns(output.negative_log_q, *others.shape)
+            return self._against(_dot("id,id->i", output.query, output.item), others, takes_part, log_q)
         known: dict[str, Any] = {"positive_ids": output.positive_ids, "negative_ids": output.negative_ids}
         known["user_ids"] = output.users
         if self.log_q:
@@ -315,12 +294,6 @@ def sampled_softmax(
         negative_ids=negative_ids,
         user_ids=user_ids,
     )
-
-
-def _candidates(of_positive: jax.Array, of_negative: jax.Array) -> jax.Array:
-    """Return one row per query: the value of its positive, then the values of its negatives."""
-    of_negative = jnp.broadcast_to(of_negative, (of_positive.shape[0], of_negative.shape[-1]))
-    return jnp.concatenate([of_positive[:, None], of_negative], axis=1)  # (batch, 1 + negatives)
 
 
 def _dot(axes: str, a: jax.Array, b: jax.Array) -> jax.Array:

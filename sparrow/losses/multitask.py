@@ -21,7 +21,7 @@ from sparrow.registry import answering, nearest
 
 @dataclasses.dataclass(frozen=True)
 class TaskWeights:
-    """How much one task counts in the total, and on which examples.
+    """The weight of one task in the total, and the examples that it is about.
 
     Attributes:
       weight: the factor of the task's mean loss.

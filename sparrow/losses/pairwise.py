@@ -13,8 +13,7 @@ from jax.typing import ArrayLike
 from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss
-from sparrow.losses.positions import Positions
-from sparrow.losses.towers import MEANING, Towers
+from sparrow.losses.outputs import MEANING, Positions, Towers
 from sparrow.registry import answering
 
 
@@ -56,7 +55,6 @@ class BPR(Loss):
     def __call__(
         self, positive_logits: ArrayLike, negative_logits: ArrayLike, where: ArrayLike | None = None
     ) -> jax.Array:
-        """Return one value per positive, float32."""
         positive = checks.floating("bpr", "positive_logits", positive_logits)
         negative = checks.floating("bpr", "negative_logits", negative_logits)
         checks.rank("bpr", "positive_logits", positive, "(batch,)")
@@ -65,43 +63,31 @@ class BPR(Loss):
                 f"bpr: negative_logits must have shape ({positive.shape[0]},) or ({positive.shape[0]}, negatives), "
                 f"one row per positive, got {negative.shape}"
             )
-        taken = jnp.ones(negative.shape, bool) if where is None else jnp.asarray(where)
-        if taken.dtype != jnp.bool_:
-            raise TypeError(f"bpr: where must be booleans, got {taken.dtype}")
-        checks.shape("bpr", "where", taken, negative.shape, "that of the negative logits")
+        taken = _taken("bpr", where, negative)
         if negative.ndim == 1:
             negative, taken = negative[:, None], taken[:, None]  # (batch, negatives)
-        # The inner `where` keeps what padding holds, a NaN perhaps, out of the gradient too.
-        pairs = jax.nn.softplus(jnp.where(taken, negative - positive[:, None], 0))
-        count = jnp.sum(taken, axis=1)
-        return jnp.sum(pairs, axis=1, where=taken) / jnp.maximum(count, 1)
+        return _softplus_sum(negative - positive[:, None], taken) / jnp.maximum(jnp.sum(taken, axis=1), 1)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The two towers, where there are no sessions."""
         return ("query", "item") if self.session_name is None else ()
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The column of sessions, if any."""
         return () if self.session_name is None else (self.session_name,)
 
     @property
     def meaning(self) -> str:
-        """A score: only the order has a meaning."""
         return MEANING if self.is_matching else "score between 0 and 1, to rank by"
 
     @property
     def is_from_0_to_1(self) -> bool:
-        """Whether the model has logits: the scores of two towers have any size."""
         return not self.is_matching
 
     def prediction(self, output: Any) -> jax.Array:
-        """Return the sigmoid of the logits, which keeps their order; the scores of two towers."""
         return output.own_scores() if self.is_matching else jax.nn.sigmoid(output)
 
     def values(self, output: Any, labels: Any, keys: Sequence[Any]) -> jax.Array:
-        """Return one value per example: of its pairs within the session, or of its item and the others."""
         if isinstance(output, Positions):
             drawn = output.negatives is not None
             return output.compared(lambda own, others, where, _: self(own, others, where), drawn=drawn)
@@ -154,6 +140,7 @@ class GBCE(Loss):
 
     label_kind = "none"
     negatives = "drawn"
+    outputs = ("query", "item", "negatives")
     meaning = MEANING
 
     def __post_init__(self) -> None:
@@ -162,35 +149,25 @@ class GBCE(Loss):
     def __call__(
         self, positive: ArrayLike, negative: ArrayLike, where: ArrayLike | None = None, alpha: ArrayLike | None = None
     ) -> jax.Array:
-        """Return one value per positive, float32."""
         own, others = checks.floating("gbce", "positive", positive), checks.floating("gbce", "negative", negative)
         checks.rank("gbce", "positive", own, "(batch,)")
         if others.ndim != 2 or others.shape[0] != own.shape[0]:
             raise ValueError(f"gbce: negative must have shape ({own.shape[0]}, negatives), got {others.shape}")
-        taken = jnp.ones(others.shape, bool) if where is None else jnp.asarray(where)
+        taken = _taken("gbce", where, others)
         if alpha is None and self.calibration:
             raise ValueError(
                 "gbce: calibration needs alpha, the negatives expected per item; give it, or calibration 0"
             )
-        checks.shape("gbce", "where", taken, others.shape, "that of the negatives")
         share = jnp.ones(()) if alpha is None else jnp.minimum(checks.floating("gbce", "alpha", alpha), 1.0)
         if share.ndim:
             checks.shape("gbce", "alpha", share, own.shape, "one per positive")
         beta = 1 - self.calibration * (1 - share)
-        pairs = jax.nn.softplus(jnp.where(taken, others, 0)).sum(axis=1, where=taken)
-        return (beta * jax.nn.softplus(-own) + pairs) / (1 + taken.sum(axis=1))
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The two towers, and the items drawn."""
-        return ("query", "item", "negatives")
+        return (beta * jax.nn.softplus(-own) + _softplus_sum(others, taken)) / (1 + taken.sum(axis=1))
 
     def prediction(self, output: Towers) -> jax.Array:
-        """Return the score of each query's own item."""
         return output.own_scores()
 
     def values(self, output: Towers | Positions, labels: Any, keys: Sequence[Any]) -> jax.Array:
-        """Return one value per query."""
         alpha = None if output.negative_log_q is None else jnp.exp(output.negative_log_q).mean()
         if isinstance(output, Positions):
             return output.compared(lambda own, others, where, _: self(own, others, where, alpha), drawn=True)
@@ -207,3 +184,18 @@ def gbce(
 ) -> jax.Array:
     """Return one value per positive: `GBCE`, which holds the equation."""
     return GBCE(calibration)(positive, negative, where, alpha)
+
+
+def _taken(loss: str, where: ArrayLike | None, negative: jax.Array) -> jax.Array:
+    """Return which negatives count: all by default."""
+    taken = jnp.ones(negative.shape, bool) if where is None else jnp.asarray(where)
+    if taken.dtype != jnp.bool_:
+        raise TypeError(f"{loss}: where must be booleans, got {taken.dtype}")
+    checks.shape(loss, "where", taken, negative.shape, "that of the negatives")
+    return taken
+
+
+def _softplus_sum(x: jax.Array, taken: jax.Array) -> jax.Array:
+    """Return ``Σ_j softplus(x_j)`` over the negatives that count."""
+    # The inner `where` keeps what padding holds, a NaN perhaps, out of the gradient too.
+    return jnp.sum(jax.nn.softplus(jnp.where(taken, x, 0)), axis=1, where=taken)

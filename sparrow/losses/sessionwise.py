@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss
-from sparrow.losses.softmax import cross_entropy
+from sparrow.losses.pointwise import cross_entropy
 from sparrow.registry import answering
 
 
@@ -31,7 +31,7 @@ class JRC(Loss):
         ranking[i]     = log(exp(logits[i, c]) + sum_{j in rivals[i]} exp(logits[j, c])) - logits[i, c]
         value[i]       = alpha * calibration[i] + (1 - alpha) * ranking[i]
 
-    An example without rivals (its session, or the whole batch, has a single class) has a ranking part of 0, and its
+    An example without rivals (its session, or the complete batch, has a single class) has a ranking part of 0, and its
     value and gradient are finite.
 
     Time is that of a sort of the sessions and memory is linear in the batch: no matrix of pairs is made. The same input
@@ -68,7 +68,6 @@ class JRC(Loss):
         fields.number("jrc: alpha", self.alpha, at_least=0, at_most=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike, sessions: ArrayLike) -> jax.Array:
-        """Return one value per example, float32."""
         logits, labels = checks.floating("jrc", "logits", logits), checks.integer("jrc", "labels", labels)
         (sessions,) = checks.keys("jrc", "sessions", sessions)
         if logits.ndim != 2 or logits.shape[1] != 2:
@@ -82,11 +81,9 @@ class JRC(Loss):
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The column of sessions."""
         return (self.session_name,)
 
     def prediction(self, output: jax.Array) -> jax.Array:
-        """Return the softmax of the two logits, its second entry."""
         return jax.nn.softmax(output, axis=-1)[:, 1]
 
 
@@ -108,9 +105,8 @@ def _ranking(logits: jax.Array, positive: jax.Array, sessions: jax.Array) -> jax
         last=jnp.searchsorted(sessions, sessions, side="right") - 1,
     )
     own = jnp.where(positive, logits[:, 1], logits[:, 0])
-    as_rival = jnp.where(
-        positive, logits[:, 0], logits[:, 1]
-    )  # an example meets its rivals in their column, not its own
+    # An example meets its rivals in their column, not its own.
+    as_rival = jnp.where(positive, logits[:, 0], logits[:, 1])
 
     largest = _over_session(jnp.maximum, -jnp.inf, jax.lax.stop_gradient(as_rival), positive, session)  # (batch, 2)
     beside, opposite = _pick(largest, positive), _pick(largest, ~positive)
@@ -135,17 +131,10 @@ def _sum_over_rivals(values: jax.Array, positive: jax.Array, session: _Session) 
     return _pick(_over_session(jnp.add, 0, values, positive, session), ~positive)
 
 
-def _sum_forward(
-    values: jax.Array, positive: jax.Array, session: _Session
-) -> tuple[jax.Array, tuple[jax.Array, _Session]]:
-    return _sum_over_rivals(values, positive, session), (positive, session)
-
-
-def _sum_backward(kept: tuple[jax.Array, _Session], gradient: jax.Array) -> tuple[jax.Array, None, None]:
-    return _sum_over_rivals(gradient, *kept), None, None
-
-
-_sum_over_rivals.defvjp(_sum_forward, _sum_backward)
+_sum_over_rivals.defvjp(
+    lambda values, positive, session: (_sum_over_rivals(values, positive, session), (positive, session)),
+    lambda kept, gradient: (_sum_over_rivals(gradient, *kept), None, None),
+)
 
 
 def _over_session(

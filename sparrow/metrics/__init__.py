@@ -29,13 +29,9 @@ state; `merge_across_processes` and `compute_across_processes` join the states o
 """
 
 from sparrow.metrics.auc import AUC, PRAUC, MulticlassAUC, average_precision, rates_from_the_top, roc_area
-from sparrow.metrics.averages import MAE, MSE, RMSE, AverageMetric, Mean, RelativeL1
 from sparrow.metrics.catalog import catalog_metrics, catalog_ranks, seen_by
-from sparrow.metrics.classification import Accuracy, Calibration, LogLoss, NormalizedEntropy
 from sparrow.metrics.decayed import Decayed, DecayedAUC
 from sparrow.metrics.distributed import (
-    Exchange,
-    JaxExchange,
     compute_across_processes,
     evaluate_across_processes,
     from_bytes,
@@ -46,6 +42,18 @@ from sparrow.metrics.distributed import (
 from sparrow.metrics.exact import ExactAUC, ExactPRAUC
 from sparrow.metrics.fixed import FixedSizeMetric
 from sparrow.metrics.grouped import GroupedAUC, GroupedMetric
+from sparrow.metrics.pointwise import (
+    MAE,
+    MSE,
+    RMSE,
+    Accuracy,
+    AverageMetric,
+    Calibration,
+    LogLoss,
+    Mean,
+    NormalizedEntropy,
+    RelativeL1,
+)
 from sparrow.metrics.protocol import Metric, Result, register_metric, registry
 from sparrow.metrics.ranking import MRR, ByGroup, HitRateAtK, MAPAtK, NDCGAtK, RankingMetric, RecallAtK
 from sparrow.metrics.rows import RowMetric

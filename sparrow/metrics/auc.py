@@ -17,15 +17,10 @@ from sparrow.metrics import sums
 from sparrow.metrics.fixed import BinaryMetric, FixedSizeMetric, ratio, weighted
 from sparrow.metrics.inputs import (
     BINARY,
-    FINITE,
-    PROBABILITY,
     CheckedRows,
     Domain,
-    as_floats,
-    check_batch,
     check_equal_shapes,
     class_index,
-    clean,
 )
 from sparrow.metrics.protocol import register_metric
 from sparrow.metrics.sums import Sum
@@ -76,9 +71,7 @@ class HistogramMetric(BinaryMetric):
     def __post_init__(self) -> None:
         fields.integers_of(self, "thresholds", at_least=2)  # a curve needs two points
 
-    @property
-    def _label_domain(self) -> Domain:
-        return BINARY
+    _label_domain = BINARY
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"negative": (self.thresholds,), "positive": (self.thresholds,)}
@@ -86,10 +79,7 @@ class HistogramMetric(BinaryMetric):
     def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
         p = jax.nn.sigmoid(batch.predictions) if self.from_logits else batch.predictions
         index = threshold_index(p, self.thresholds) + self.thresholds * batch.labels.astype(jnp.int32)
-        if batch.weights is None:
-            total = sums.bin_counts(index, 2 * self.thresholds)
-        else:
-            total = sums.bin_sums(index, batch.weights, 2 * self.thresholds)
+        total = sums.bin_sums(index, batch.weights, 2 * self.thresholds)
         return {"negative": total[:, : self.thresholds], "positive": total[:, self.thresholds :]}
 
     def _undefined(self, total: Mapping[str, Any]) -> str:
@@ -174,24 +164,17 @@ class MulticlassAUC(FixedSizeMetric):
         fields.choice_of(self, "average", "macro", "weighted")
 
     @property
-    def _prediction_domain(self) -> Domain:
-        return FINITE if self.from_logits else PROBABILITY
-
-    @property
     def _label_domain(self) -> Domain:
         return class_index(self.num_classes)
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        predictions = as_floats(jnp, self.name, "predictions", predictions)
-        labels = as_floats(jnp, self.name, "labels", labels)
-        check_batch(self.name, predictions, labels, weights)
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
         if predictions.ndim != 2 or predictions.shape[1] != self.num_classes:
             raise ValueError(
                 f"{self.name}.update: predictions have shape {predictions.shape}; "
                 f"num_classes={self.num_classes} needs (n, {self.num_classes})"
             )
         check_equal_shapes(self.name, predictions[:, 0], labels)
-        return clean(predictions, labels, weights, self._prediction_domain, self._label_domain)
+        return predictions, labels, self._label_domain
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         shape = (self.num_classes, self.thresholds)
@@ -203,11 +186,8 @@ class MulticlassAUC(FixedSizeMetric):
         is_label = batch.labels.astype(jnp.int32)[:, None] == classes
         row = 2 * classes + is_label  # negatives, then positives, of every class
         index = (row * self.thresholds + threshold_index(p, self.thresholds)).reshape(-1)
-        bins = 2 * self.num_classes * self.thresholds
-        if batch.weights is None:
-            total = sums.bin_counts(index, bins)
-        else:
-            total = sums.bin_sums(index, weighted(batch.weights, jnp.ones_like(p)).reshape(-1), bins)
+        weights = None if batch.weights is None else weighted(batch.weights, jnp.ones_like(p)).reshape(-1)
+        total = sums.bin_sums(index, weights, 2 * self.num_classes * self.thresholds)
         by_side = total.reshape(2, self.num_classes, 2, self.thresholds)
         return {"negative": by_side[:, :, 0], "positive": by_side[:, :, 1]}
 

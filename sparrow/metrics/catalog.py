@@ -1,7 +1,7 @@
 """Ranks among all items of a catalog, and the metrics made of them: for models with two towers.
 
 A rank among a few negatives says little about the rank among all items, and prefers models that know the popular ones.
-So each chosen item is ranked here against the whole catalog, less the items that its user is known to have seen.
+So each chosen item is ranked here against the complete catalog, less the items that its user is known to have seen.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def catalog_ranks(
 
     Args:
       query: (rows, dim), floating point.
-      items: (items, dim), the whole catalog.
+      items: (items, dim), the complete catalog.
       chosen: (rows,), the number of the chosen item in the catalog.
       seen: items that a row leaves out, as offsets (rows + 1,) and item numbers; the chosen item itself stays.
 

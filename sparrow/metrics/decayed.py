@@ -36,7 +36,7 @@ class DecayedAUCState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DecayedHistogram(AUC):
-    """The histogram and the curve of `DecayedAUC`; errors and reasons speak of the latter."""
+    """The histogram and the curve of `DecayedAUC`; its errors and reasons name the latter."""
 
     name = "DecayedAUC"
 
@@ -76,19 +76,14 @@ class DecayedAUC(Metric[DecayedAUCState]):
     def _auc(self) -> AUC:
         return DecayedHistogram(self.thresholds, self.from_logits, self.add_origin)
 
-    @property
-    def jittable(self) -> bool:
-        """True: the state has a fixed size."""
-        return True
+    jittable = True
 
     def init(self) -> DecayedAUCState:
-        """Nothing seen."""
         return DecayedAUCState(self._auc.init(), self._auc.init(), jnp.asarray(np.int32(0)))
 
     def update(
         self, state: DecayedAUCState, predictions: Any, labels: Any, weights: Any = None, groups: Any = None
     ) -> DecayedAUCState:
-        """Add a batch to the window, and the window to the average when it is full."""
         refuse_groups(self.name, groups)
         added: DecayedAUCState = self._add(state, *as_arrays(self.name, predictions, labels, weights))
         return added
@@ -110,21 +105,18 @@ class DecayedAUC(Metric[DecayedAUCState]):
         )
 
     def merge(self, a: DecayedAUCState, b: DecayedAUCState) -> DecayedAUCState:
-        """Add the histograms of replicas that are in step."""
         auc, xp = self._auc, jnp if is_traced(a, b) else np
         return DecayedAUCState(
             auc.merge(a.average, b.average), auc.merge(a.window, b.window), xp.maximum(a.updates, b.updates)
         )
 
     def evaluate(self, state: DecayedAUCState) -> Result:
-        """Return the AUC of the decayed histogram."""
         if not np.asarray(state.average).any():
             why = f"no window of {self.decay_step} updates has ended yet"
             return Result(float("nan"), f"{self.name}: {why}", {})
         return self._auc.evaluate(state.average)
 
     def value(self, state: DecayedAUCState) -> jax.Array:
-        """Return the AUC of the decayed histogram, inside a step."""
         return self._auc.value(state.average)
 
     def has_faults(self, state: DecayedAUCState) -> Any:
@@ -155,9 +147,9 @@ class Decayed(Metric[DecayedState]):
 
     Fixed size and jittable where the metric is; on the host where it keeps rows (then only those of one window).
     It depends on the order of the updates. `merge` takes the mean over replicas that are in step, by their number
-    of windows; inside a jitted step over a sharded batch nothing needs merging, since the batch is the whole one.
+    of windows; inside a jitted step over a sharded batch nothing needs merging, since the batch is complete.
 
-    >>> from sparrow.metrics.averages import MAE
+    >>> from sparrow.metrics.pointwise import MAE
     >>> metric = Decayed(MAE(), decay_rate=0.5, decay_step=1)
     >>> state = metric.update(metric.init(), [1.0, 2.0], [0.0, 1.0])
     >>> metric.compute(metric.update(state, [1.0, 2.0], [4.0, 5.0]))
@@ -175,26 +167,21 @@ class Decayed(Metric[DecayedState]):
 
     @property
     def name(self) -> str:
-        """The inner metric's name, decayed."""
         return f"Decayed({self.metric.name})"
 
     @property
     def needs_groups(self) -> bool:  # type: ignore[override]
-        """Call the inner metric."""
         return self.metric.needs_groups
 
     @property
     def needs_probabilities(self) -> bool:
-        """Call the inner metric."""
         return self.metric.needs_probabilities
 
     @property
     def jittable(self) -> bool:
-        """Call the inner metric."""
         return self.metric.jittable
 
     def init(self) -> DecayedState:
-        """Nothing seen."""
         xp = jnp if self.jittable else np
         zero, nan, no = (xp.asarray(value) for value in (np.int32(0), np.float32(np.nan), np.bool_(False)))
         return DecayedState(self.metric.init(), updates=zero, value=nan, windows=zero, skipped=zero, broken=no)
@@ -202,7 +189,6 @@ class Decayed(Metric[DecayedState]):
     def update(
         self, state: DecayedState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
     ) -> DecayedState:
-        """Add a batch to the window; at its end, the window's value to the average."""
         if self.jittable:
             refuse_groups(self.name, groups)
             added: DecayedState = self._add(state, *as_arrays(self.name, predictions, labels, weights))
@@ -242,7 +228,6 @@ class Decayed(Metric[DecayedState]):
         )
 
     def merge(self, a: DecayedState, b: DecayedState) -> DecayedState:
-        """Return the mean of the values of replicas that are in step."""
         xp: ModuleType = jnp if is_traced(a, b) else np
         if xp is np:
             a, b = jax.tree.map(np.asarray, (a, b))
@@ -259,7 +244,6 @@ class Decayed(Metric[DecayedState]):
         )
 
     def evaluate(self, state: DecayedState) -> Result:
-        """Return the moving average."""
         value, details = float(state.value), {"skipped_windows": int(state.skipped)}
         if not np.isnan(value):
             return Result(value, None, details)
@@ -272,19 +256,16 @@ class Decayed(Metric[DecayedState]):
         return Result(value, f"{self.name}: {why}", details)
 
     def to_arrays(self, state: DecayedState) -> dict[str, NDArray[Any]]:
-        """Return the inner state's arrays, and the average's."""
         inner = {f"inner/{name}": array for name, array in self.metric.to_arrays(state.inner).items()}
         return {**inner, **{name: np.asarray(getattr(state, name)) for name in state._fields[1:]}}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> DecayedState:
-        """Return the state of arrays from `to_arrays`."""
         xp = jnp if self.jittable else np
         inner = {name[6:]: array for name, array in arrays.items() if name.startswith("inner/")}
         own = {name: xp.asarray(arrays[name]) for name in DecayedState._fields[1:]}
         return DecayedState(inner=self.metric.from_arrays(inner), **own)
 
     def value(self, state: DecayedState) -> jax.Array:
-        """Return the moving average, inside a step."""
         return jnp.asarray(state.value)
 
     def has_faults(self, state: DecayedState) -> Any:

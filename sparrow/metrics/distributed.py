@@ -1,6 +1,6 @@
 """Metrics over many processes.
 
-Inside a jitted step over a sharded batch nothing is needed: the batch is the whole one, and so is the state that a
+Inside a jitted step over a sharded batch nothing is needed: the batch is complete, and so is the state that a
 fixed-size metric makes of it. These functions are for processes that each evaluate rows of their own.
 
 Every process calls the same function with its own state, and gets the same result. A grouped metric sends each row
@@ -80,15 +80,13 @@ class JaxExchange:
 
     @property
     def size(self) -> int:
-        """The number of processes."""
         return int(jax.process_count())
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """Return the values of every process, in the order of the processes."""
         if self.size == 1:
             return [data]
         own = np.frombuffer(data, np.uint8)
-        lengths = _gather(_as_words(own.size)).reshape(-1, 2) @ _WORD_VALUES
+        lengths = _gather_lengths([own.size])[:, 0]
         pieces = [
             _gather(_piece(own, start, min(_PIECE, int(lengths.max()) - start)))
             for start in range(0, int(lengths.max()), _PIECE)
@@ -97,12 +95,10 @@ class JaxExchange:
         return [received[process, :length].tobytes() for process, length in enumerate(lengths)]
 
     def all_to_all(self, data: Sequence[bytes]) -> list[bytes]:
-        """``data[p]`` goes to process ``p``."""
         if self.size == 1:
             return list(data)
         own = [np.frombuffer(part, np.uint8) for part in data]
-        words = np.concatenate([_as_words(part.size) for part in own])
-        lengths = _gather(words).reshape(self.size, self.size, 2) @ _WORD_VALUES  # [from, to]
+        lengths = _gather_lengths([part.size for part in own])  # [from, to]
         piece, longest = _PIECE // self.size, int(lengths.max())
         pieces = [
             _transpose(np.stack([_piece(part, start, min(piece, longest - start)) for part in own]))
@@ -113,12 +109,10 @@ class JaxExchange:
         return [received[process, :length].tobytes() for process, length in enumerate(sizes)]
 
 
-# A length as two 31-bit words: without 64-bit mode JAX would cut an int64.
-_WORD_VALUES = np.array([1 << 31, 1], np.int64)
-
-
-def _as_words(length: int) -> NDArray[np.int32]:
-    return np.array([length >> 31, length & 0x7FFFFFFF], np.int32)
+def _gather_lengths(lengths: Sequence[int]) -> NDArray[np.int64]:
+    """Return the lengths of all processes, (processes, lengths): as bytes, for JAX cuts an int64."""
+    received = _gather(np.array(lengths, np.int64).view(np.uint8))
+    return np.ascontiguousarray(received).view(np.int64).reshape(-1, len(lengths))
 
 
 def _piece(data: NDArray[np.uint8], start: int, size: int) -> NDArray[np.uint8]:
@@ -162,7 +156,7 @@ _DTYPES: Final = ("|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8",
 def to_bytes(metric: Metric[State], state: State) -> bytes:
     """Return ``state`` as plain numbers, with the metric that made it. Nothing in it is parsed: sizes, then raw bytes.
 
-    >>> from sparrow.metrics.averages import MAE
+    >>> from sparrow.metrics.pointwise import MAE
     >>> metric = MAE()
     >>> data = to_bytes(metric, metric.update(metric.init(), [1.0, 2.0], [1.0, 4.0]))
     >>> metric.compute(from_bytes(metric, data))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow.metrics.inputs import BINARY, Domain
+from sparrow.metrics.inputs import BINARY
 from sparrow.metrics.order import Codes, float_codes, order_by, running_before, starts
 from sparrow.metrics.protocol import Result, register_metric
 from sparrow.metrics.rows import Columns, RowMetric, length
@@ -17,9 +17,7 @@ from sparrow.metrics.rows import Columns, RowMetric, length
 class BinaryRowMetric(RowMetric):
     """An exact metric of scores of any scale and labels 0 or 1."""
 
-    @property
-    def _label_domain(self) -> Domain:
-        return BINARY
+    _label_domain = BINARY
 
     def _stored_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
         positive: NDArray[np.bool_] = labels == 1

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -45,9 +45,11 @@ class FixedSizeMetric(Metric[SumState]):
     a step (float32 sums). It is NaN where the metric is not defined, and ``_undefined`` then gives the reason.
     """
 
+    _neutral_prediction: ClassVar[float] = 0.0  # of a row that does not count
+
     @property
     def _prediction_domain(self) -> Domain:
-        return FINITE
+        return PROBABILITY if self.needs_probabilities else FINITE
 
     @property
     def _label_domain(self) -> Domain:
@@ -74,33 +76,32 @@ class FixedSizeMetric(Metric[SumState]):
         return {}
 
     def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        """Check and cleans one batch; the plain case has predictions and labels of one shape."""
+        """Check and clean one batch."""
         predictions = as_floats(jnp, self.name, "predictions", predictions)
         labels = as_floats(jnp, self.name, "labels", labels)
         check_batch(self.name, predictions, labels, weights)
-        check_equal_shapes(self.name, predictions, labels)
-        return clean(predictions, labels, weights, self._prediction_domain, self._label_domain)
+        predictions, labels, domain = self._matched(predictions, labels)
+        return clean(predictions, labels, weights, self._prediction_domain, domain, self._neutral_prediction)
 
-    @property
-    def jittable(self) -> bool:
-        """True: the state has a fixed size."""
-        return True
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
+        """Return both as the sums take them, and the labels allowed; the plain case has one shape for both."""
+        check_equal_shapes(self.name, predictions, labels)
+        return predictions, labels, self._label_domain
+
+    jittable = True
 
     def init(self) -> SumState:
-        """Return the sum of no rows."""
         size = sum(math.prod(shape) for shape in self._layout().values())
         return jnp.asarray(np.zeros((2, size), np.float32))
 
     def update(
         self, state: SumState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
     ) -> SumState:
-        """Add one batch to the sums; runs inside ``jax.jit``."""
         refuse_groups(self.name, groups)
         added: SumState = _update(self, state, *as_arrays(self.name, predictions, labels, weights))
         return added
 
     def merge(self, a: SumState, b: SumState) -> SumState:
-        """Add the sums."""
         if not is_traced(a, b):  # a few numbers: NumPy adds them sooner than a compiler starts
             a, b = jax.tree.map(np.asarray, (a, b))
         return sums.add(a, b)
@@ -110,11 +111,9 @@ class FixedSizeMetric(Metric[SumState]):
         return self._unpack(sums.to_float64(state))
 
     def to_arrays(self, state: SumState) -> dict[str, NDArray[Any]]:
-        """Return the pairs of all sums."""
         return {"sums": np.asarray(state)}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> SumState:
-        """Return the state of arrays from `to_arrays`."""
         return jnp.asarray(arrays["sums"])
 
     def _layout(self) -> dict[str, tuple[int, ...]]:
@@ -129,7 +128,6 @@ class FixedSizeMetric(Metric[SumState]):
         return named
 
     def evaluate(self, state: SumState) -> Result:
-        """Return the number in float64, with its reason and details."""
         total = self.totals(state)
         if total["faults"].any():
             faults = fault_reason(self.name, list(total["faults"]), self._prediction_domain, self._label_domain)
@@ -141,13 +139,11 @@ class FixedSizeMetric(Metric[SumState]):
         return Result(value, reason, self._details(total))
 
     def value(self, state: SumState) -> jax.Array:
-        """Return the number in float32, inside a step."""
         total = self._unpack(state[0])
         number = jnp.asarray(self._value(total, jnp), jnp.float32)
         return jnp.where(jnp.any(total["faults"] > 0), jnp.float32(jnp.nan), number)
 
     def has_faults(self, state: SumState) -> jax.Array:
-        """Whether the state has seen rows that cannot be judged."""
         return jnp.any(self._unpack(state[0])["faults"] > 0)
 
 
@@ -165,23 +161,32 @@ class BinaryMetric(FixedSizeMetric):
     """A metric of a probability (or a logit, with ``from_logits``) and a label in [0, 1]."""
 
     from_logits: bool
+    _neutral_prediction = 0.5
 
-    @property
-    def _prediction_domain(self) -> Domain:
-        return FINITE if self.from_logits else PROBABILITY
+    _label_domain = UNIT
 
-    @property
-    def _label_domain(self) -> Domain:
-        return UNIT
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
+        return super()._matched(positive_probability(self.name, predictions, self.from_logits), labels)
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        predictions = as_floats(jnp, self.name, "predictions", predictions)
-        labels = as_floats(jnp, self.name, "labels", labels)
-        check_batch(self.name, predictions, labels, weights)
-        predictions = positive_probability(self.name, predictions, self.from_logits)
-        check_equal_shapes(self.name, predictions, labels)
-        domain = self._prediction_domain
-        return clean(predictions, labels, weights, domain, self._label_domain, neutral_prediction=0.5)
+
+class BatchMean(FixedSizeMetric):
+    """The mean over batches of one number per batch; batches without one are skipped."""
+
+    @abc.abstractmethod
+    def _of_batch(self, batch: CheckedRows) -> tuple[Any, Any]:
+        """Return the numerator and the denominator of one batch; it has no number where the latter is 0."""
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"total": (), "batches": ()}
+
+    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
+        numerator, denominator = self._of_batch(batch)
+        some = denominator > 0
+        value = jnp.where(some, numerator / jnp.where(some, denominator, 1), 0)
+        return {"total": sums.split(value), "batches": sums.split(some.astype(jnp.float32))}
+
+    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
+        return ratio(xp, total["total"], total["batches"])
 
 
 def ratio(xp: ModuleType, numerator: Any, denominator: Any) -> Any:
@@ -191,5 +196,5 @@ def ratio(xp: ModuleType, numerator: Any, denominator: Any) -> Any:
 
 
 def weighted(weights: Any, values: Any) -> Any:
-    """``weights * values`` with one weight a row; ``weights`` None means all ones."""
+    """``weights * values`` with one weight per row; ``weights`` None means all ones."""
     return values if weights is None else weights.reshape(weights.shape + (1,) * (values.ndim - 1)) * values

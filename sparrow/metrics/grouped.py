@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import concurrent.futures
 import dataclasses
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,14 +33,11 @@ class GroupedMetric(RowMetric):
     """
 
     needs_groups = True
+    _left_out: ClassVar[str]  # why groups are left out: the end of the sentence "every group ..."
 
     @abc.abstractmethod
     def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Per group: its number, NaN where it has none, and its weight in the mean."""
-
-    @abc.abstractmethod
-    def _left_out(self) -> str:
-        """Why groups are left out: the end of the sentence "every group ..."."""
 
     def summarize(self, state: RowState) -> Summary:
         """Summarize the rows for `finish`; summaries of disjoint groups add up."""
@@ -79,11 +76,10 @@ class GroupedMetric(RowMetric):
             return Result(float("nan"), self.fault_reason(faults), details)
         if summary["weight"] > 0:
             return Result(summary["total"] / summary["weight"], None, details)
-        why = f"every group {self._left_out()}" if details["left_out_groups"] else "no rows, or all weights are 0"
+        why = f"every group {self._left_out}" if details["left_out_groups"] else "no rows, or all weights are 0"
         return Result(float("nan"), f"{self.name}: {why}", details)
 
     def evaluate(self, state: RowState) -> Result:
-        """Return the number in float64, with its reason, and the counts of groups used and left out."""
         return self.finish(self.summarize(state))
 
     def _evaluate(self, columns: Columns) -> Result:
@@ -122,6 +118,8 @@ class GroupedAUC(GroupedMetric, BinaryRowMetric):
 
     average: str = "uniform"
 
+    _left_out = "has one class only"
+
     def __post_init__(self) -> None:
         fields.choice_of(self, "average", "uniform", "impressions", "clicks")
 
@@ -133,6 +131,3 @@ class GroupedAUC(GroupedMetric, BinaryRowMetric):
             "clicks": areas.positive,
         }
         return areas.area, shares[self.average]
-
-    def _left_out(self) -> str:
-        return "has one class only"

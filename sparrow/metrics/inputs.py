@@ -93,7 +93,7 @@ def positive_probability(name: str, predictions: Any, from_logits: bool) -> Any:
 
 
 def check_batch(name: str, predictions: Any, labels: Any, weights: Any) -> None:
-    """All arguments have the same number of rows, and weights one number a row."""
+    """Raise ValueError unless all arguments have the same number of rows, and weights one number per row."""
     if predictions.ndim == 0:
         raise ValueError(f"{name}.update: predictions are one number; give an array whose first axis is the batch")
     rows = predictions.shape[0]
@@ -103,15 +103,21 @@ def check_batch(name: str, predictions: Any, labels: Any, weights: Any) -> None:
             "their first axes must be equal"
         )
     if weights is not None and weights.shape != (rows,):
-        raise ValueError(f"{name}.update: weights have shape {weights.shape}; they must be ({rows},), one number a row")
+        raise ValueError(f"{name}.update: weights have shape {weights.shape}; they must be ({rows},), one per row")
 
 
 def check_equal_shapes(name: str, predictions: Any, labels: Any) -> None:
-    """Broadcasting (n,) with (n, 1) would compare all pairs of rows in silence."""
+    """Raise ValueError for unlike shapes: to broadcast (n,) with (n, 1) would compare all pairs of rows in silence."""
     if predictions.shape != labels.shape:
         raise ValueError(
             f"{name}.update: predictions have shape {predictions.shape} and labels {labels.shape}; they must be equal"
         )
+
+
+def check_one_per_row(name: str, predictions: Any) -> None:
+    """Raise ValueError unless predictions are one number per row."""
+    if predictions.ndim != 1:
+        raise ValueError(f"{name}.update: predictions have shape {predictions.shape}; give one number per row, (n,)")
 
 
 def label_domain(name: str, predictions: Any, labels: Any, single: Domain) -> Domain:

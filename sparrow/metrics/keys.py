@@ -27,7 +27,7 @@ class Keys(NamedTuple):
 
 
 def encode(name: str, groups: Any, rows: int) -> Keys:
-    """Return the keys of ``rows`` rows; ``name`` is the metric that errors speak of.
+    """Return the keys of ``rows`` rows; ``name`` is the metric that errors name.
 
     >>> encode("GroupedAUC", [3, 5], 2)
     Keys(low=array([3, 5], dtype=uint64), high=None)
@@ -36,7 +36,7 @@ def encode(name: str, groups: Any, rows: int) -> Keys:
     """
     keys = _as_vector(groups)
     if keys.shape != (rows,):
-        raise ValueError(f"{name}.update: groups have shape {keys.shape}; they must be ({rows},), one key a row")
+        raise ValueError(f"{name}.update: groups have shape {keys.shape}; they must be ({rows},), one key per row")
     if keys.dtype.kind in "bi":
         return Keys(keys.astype(np.int64).view(np.uint64), None)
     if keys.dtype.kind == "u":

@@ -31,10 +31,7 @@ from sparrow.metrics.inputs import (
     ORDERED,
     CheckedRows,
     Domain,
-    as_floats,
-    check_batch,
     class_index,
-    clean,
 )
 from sparrow.metrics.order import Codes, float_codes, order_by, starts
 from sparrow.metrics.protocol import register_metric
@@ -54,6 +51,11 @@ class Lists(NamedTuple):
     rank: Any  # 1, 2, ... within each list
     hits: Any  # relevant candidates up to this rank, itself included
     per_list: Callable[[Any], Any]
+
+    @property
+    def relevant(self) -> Any:
+        """The number of relevant candidates, per list."""
+        return self.per_list(1.0 * (self.relevance > 0))
 
 
 class ListValues(NamedTuple):
@@ -80,35 +82,29 @@ class RankingMetric(FixedSizeMetric):
         """Which ranks count."""
         return lists.rank > 0 if self.top_k is None else lists.rank <= self.top_k
 
-    @property
-    def _prediction_domain(self) -> Domain:
-        return ORDERED
+    def hits(self, lists: Lists) -> Any:
+        """Return the number of relevant candidates at the ranks that count, per list."""
+        return lists.per_list(1.0 * ((lists.relevance > 0) & self.within(lists)))
 
-    @property
-    def _label_domain(self) -> Domain:
-        return NOT_NEGATIVE
+    _prediction_domain = ORDERED
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        predictions = as_floats(jnp, self.name, "predictions", predictions)
-        labels = jnp.asarray(labels)
-        check_batch(self.name, predictions, labels, weights)
+    _label_domain = NOT_NEGATIVE
+
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
         if predictions.ndim != 2:
             raise ValueError(
                 f"{self.name}.update: predictions have shape {predictions.shape}; give (lists, candidates), "
                 f"or use ByGroup({self.name}(...)) for flat rows with groups"
             )
         if labels.ndim == 1:
-            labels = as_floats(jnp, self.name, "labels", labels)
             is_index = class_index(predictions.shape[1]).contains(jnp, labels)
             labels = jnp.where(is_index, labels, jnp.nan)  # NaN: a label at fault
-        else:
-            labels = as_floats(jnp, self.name, "labels", labels)
-        if labels.ndim > 1 and labels.shape != predictions.shape:
+        elif labels.shape != predictions.shape:
             raise ValueError(
                 f"{self.name}.update: predictions have shape {predictions.shape} and labels {labels.shape}; "
-                "give one relevance a candidate, or the index of the relevant one"
+                "give one relevance per candidate, or the index of the relevant one"
             )
-        return clean(predictions, labels, weights, self._prediction_domain, self._label_domain)
+        return predictions, labels, self._label_domain
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"total": (), "share": (), "left_out": ()}
@@ -183,9 +179,7 @@ class RecallAtK(RankingMetric):
         fields.choice_of(self, "average", "micro", "macro")
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
-        """``hits / relevant``, per list."""
-        relevant = lists.per_list(1.0 * (lists.relevance > 0))
-        hits = lists.per_list(1.0 * ((lists.relevance > 0) & self.within(lists)))
+        relevant, hits = lists.relevant, self.hits(lists)
         share = relevant if self.average == "micro" else 1.0 * (relevant > 0)
         return ListValues(hits / xp.maximum(relevant, 1), share)
 
@@ -203,10 +197,7 @@ class HitRateAtK(RankingMetric):
     top_k: int = 5
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
-        """1 or 0, per list."""
-        relevant = lists.per_list(1.0 * (lists.relevance > 0))
-        hits = lists.per_list(1.0 * ((lists.relevance > 0) & self.within(lists)))
-        return ListValues(1.0 * (hits > 0), 1.0 * (relevant > 0))
+        return ListValues(1.0 * (self.hits(lists) > 0), 1.0 * (lists.relevant > 0))
 
 
 @register_metric("ndcg_at_k")
@@ -232,7 +223,6 @@ class NDCGAtK(RankingMetric):
         fields.choice_of(self, "gain", "exponential", "linear")
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
-        """``DCG / ideal DCG``, per list."""
         discount = self.within(lists) / xp.log2(1.0 + lists.rank)
         gained, best = (
             lists.per_list((xp.exp2(relevance) - 1 if self.gain == "exponential" else relevance) * discount)
@@ -255,10 +245,8 @@ class MRR(RankingMetric):
     top_k: int | None = None
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
-        """``1 / rank``, per list."""
-        relevant = lists.per_list(1.0 * (lists.relevance > 0))
         first = (lists.relevance > 0) & (lists.hits == 1) & self.within(lists)
-        return ListValues(lists.per_list(first / lists.rank), 1.0 * (relevant > 0))
+        return ListValues(lists.per_list(first / lists.rank), 1.0 * (lists.relevant > 0))
 
 
 @register_metric("map_at_k")
@@ -276,8 +264,7 @@ class MAPAtK(RankingMetric):
     top_k: int = 10
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
-        """Return the average precision, per list."""
-        relevant = lists.per_list(1.0 * (lists.relevance > 0))
+        relevant = lists.relevant
         counted = (lists.relevance > 0) & self.within(lists)
         precision = lists.per_list(counted * lists.hits / lists.rank)
         return ListValues(precision / xp.clip(relevant, 1, self.top_k), 1.0 * (relevant > 0))
@@ -292,7 +279,6 @@ class ByGroup(GroupedMetric):
     none. Groups without a relevant row are left out, and counted. Keeps every row on the host: feed it outside of
     ``jax.jit``.
 
-    >>> from sparrow.metrics.ranking import HitRateAtK
     >>> metric = ByGroup(HitRateAtK(top_k=1))
     >>> state = metric.update(metric.init(), [0.9, 0.1, 0.3, 0.4], [1, 0, 1, 0], groups=["a", "a", "b", "b"])
     >>> metric.compute(state)
@@ -307,12 +293,10 @@ class ByGroup(GroupedMetric):
 
     @property
     def name(self) -> str:
-        """The inner metric's name, by group."""
         return f"ByGroup({self.metric.name})"
 
-    @property
-    def _label_domain(self) -> Domain:
-        return NOT_NEGATIVE
+    _label_domain = NOT_NEGATIVE
+    _left_out = "is without a relevant row"
 
     def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         lists = rank_rows(columns, groups)
@@ -321,9 +305,6 @@ class ByGroup(GroupedMetric):
             order = order_by(groups)
             share = share * np.maximum.reduceat(columns["weight"][order], starts(groups[order]))
         return np.where(share > 0, value, np.nan), share
-
-    def _left_out(self) -> str:
-        return "is without a relevant row"
 
 
 def rank_rows(columns: Columns, groups: Codes) -> Lists:

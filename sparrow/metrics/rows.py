@@ -15,6 +15,7 @@ from sparrow.metrics.inputs import (
     as_floats,
     check_batch,
     check_equal_shapes,
+    check_one_per_row,
     fault_reason,
     is_traced,
     judge,
@@ -43,9 +44,7 @@ class RowMetric(Metric[RowState]):
     rows are grouped. Rows of weight 0 are not kept.
     """
 
-    @property
-    def _prediction_domain(self) -> Domain:
-        return ORDERED
+    _prediction_domain = ORDERED
 
     @property
     @abc.abstractmethod
@@ -55,19 +54,14 @@ class RowMetric(Metric[RowState]):
     def _evaluate(self, columns: Columns) -> Result:
         """Return the result of one table of rows; it may be empty."""
 
-    @property
-    def jittable(self) -> bool:
-        """False: the state grows with the rows."""
-        return False
+    jittable = False
 
     def init(self) -> RowState:
-        """No rows."""
         return RowState((), np.zeros(3, np.int64))
 
     def update(
-        self, state: RowState, predictions: Any, labels: Any, weights: Any = None, groups: Any = None
+        self, state: RowState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
     ) -> RowState:
-        """Append the rows of one batch, on the host."""
         # A list of keys may be long: only arrays are looked at.
         given = [value for value in (predictions, labels, weights, groups) if not isinstance(value, list | tuple)]
         if is_traced(state, given):
@@ -79,31 +73,25 @@ class RowMetric(Metric[RowState]):
         return RowState(append(state.chunks, chunk), state.faults + faults)
 
     def merge(self, a: RowState, b: RowState) -> RowState:
-        """Return the rows of both."""
         return RowState(functools.reduce(append, b.chunks, a.chunks), a.faults + b.faults)
 
     def evaluate(self, state: RowState) -> Result:
-        """Return the number in float64, with its reason and details."""
         if state.faults.any():
             return Result(float("nan"), self.fault_reason(state.faults), {})
         return self._evaluate(concatenate(state.chunks))
 
     def to_arrays(self, state: RowState) -> dict[str, NDArray[Any]]:
-        """One table of columns, and the faults."""
         columns = concatenate(state.chunks)
         return {"faults": state.faults, **{f"rows/{name}": column for name, column in columns.items()}}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> RowState:
-        """Return the state of arrays from `to_arrays`."""
         rows = {name.removeprefix("rows/"): array for name, array in arrays.items() if name != "faults"}
         return RowState(append((), rows), arrays["faults"])
 
     def fault_reason(self, faults: NDArray[Any]) -> str:
-        """Return the sentence for rows that cannot be judged."""
         return fault_reason(self.name, list(faults), self._prediction_domain, self._label_domain)
 
     def has_faults(self, state: RowState) -> bool:
-        """Whether the state has seen rows that cannot be judged."""
         return bool(state.faults.any())
 
     def _read(self, predictions: Any, labels: Any, weights: Any, groups: Any) -> tuple[Columns, NDArray[Any]]:
@@ -112,17 +100,14 @@ class RowMetric(Metric[RowState]):
         weights = None if weights is None else as_floats(np, self.name, "weights", weights)
         check_batch(self.name, predictions, labels, weights)
         check_equal_shapes(self.name, predictions, labels)
-        if predictions.ndim != 1:
-            raise ValueError(
-                f"{self.name}.update: predictions have shape {predictions.shape}; give one number a row, (n,)"
-            )
+        check_one_per_row(self.name, predictions)
         kept, faults = judge(np, predictions, labels, weights, self._prediction_domain, self._label_domain)
         columns = {"prediction": predictions, "label": self._stored_labels(labels)}
         if weights is not None:
             columns["weight"] = weights
         if self.needs_groups:
             if groups is None:
-                raise ValueError(f"{self.name}.update: groups are missing; give one key a row")
+                raise ValueError(f"{self.name}.update: groups are missing; give one key per row")
             low, high = encode(self.name, groups, predictions.shape[0])
             columns["key_low"] = low
             if high is not None:

@@ -73,17 +73,14 @@ def apart(made: Any) -> Any:
     return jax.lax.optimization_barrier(made)  # type: ignore[no-untyped-call]
 
 
-def bin_counts(index: jax.Array, bins: int) -> Sum:
-    """How many rows fall in each of ``bins`` bins: integers, exact."""
-    return split(jnp.zeros((bins,), jnp.int32).at[index].add(1))
-
-
-def bin_sums(index: jax.Array, values: jax.Array, bins: int) -> Sum:
-    """Return the sum of ``values`` (n, ...) in each bin.
+def bin_sums(index: jax.Array, values: jax.Array | None, bins: int) -> Sum:
+    """Return the sum of ``values`` (n, ...) in each bin; None: the number of rows, exactly.
 
     Within one batch the additions are float32's own (a bin's relative error is near 1e-7, and does not grow with
     the number of batches: they are added in pairs). Integer values are exact up to 2**24 per bin and batch.
     """
+    if values is None:
+        return split(jnp.zeros((bins,), jnp.int32).at[index].add(1))
     return split(jnp.zeros((bins, *values.shape[1:]), values.dtype).at[index].add(values))
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -12,18 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow.metrics import sums
-from sparrow.metrics.averages import element_weight
-from sparrow.metrics.fixed import FixedSizeMetric, SumState, ratio
-from sparrow.metrics.inputs import ORDERED, CheckedRows, Domain, as_array, check_batch, clean
+from sparrow.metrics.fixed import BatchMean, SumState
+from sparrow.metrics.inputs import ORDERED, CheckedRows, as_array, check_batch, clean
+from sparrow.metrics.pointwise import element_weight
 from sparrow.metrics.protocol import Result, register_metric
-from sparrow.metrics.rows import Columns, RowMetric, RowState
-from sparrow.metrics.sums import Sum
+from sparrow.metrics.rows import Columns, RowMetric
 
 
 @register_metric("unique_ratio")
 @dataclasses.dataclass(frozen=True)
-class UniqueRatio(FixedSizeMetric):
+class UniqueRatio(BatchMean):
     """The mean over batches of (distinct rows / rows); batches without rows are skipped. Labels are not used.
 
     ``predictions`` are codes, ``(n,)`` or ``(n, length)``, such as semantic ids. A row of weight 2 counts as two
@@ -36,14 +32,11 @@ class UniqueRatio(FixedSizeMetric):
 
     needs_labels = False
 
-    @property
-    def _prediction_domain(self) -> Domain:
-        return ORDERED
+    _prediction_domain = ORDERED
 
     def update(
         self, state: SumState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
     ) -> SumState:
-        """Add one batch; runs inside ``jax.jit``."""
         codes = as_array(self.name, "predictions", predictions)
         if isinstance(codes, np.ndarray) and codes.ndim and codes.dtype.kind in "iu" and codes.dtype.itemsize == 8:
             # Without 64-bit mode JAX would cut these codes; as two halves they stay distinct.
@@ -55,18 +48,8 @@ class UniqueRatio(FixedSizeMetric):
         check_batch(self.name, codes, None, weights)
         return clean(codes, None, weights, self._prediction_domain, self._label_domain)
 
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"ratios": (), "batches": ()}
-
-    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
-        rows = element_weight(batch)[0]
-        distinct = distinct_rows(batch.predictions, batch.weights)
-        some = rows > 0
-        share = jnp.where(some, distinct / jnp.where(some, rows, 1), 0)
-        return {"ratios": sums.split(share), "batches": sums.split(some.astype(jnp.float32))}
-
-    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
-        return ratio(xp, total["ratios"], total["batches"])
+    def _of_batch(self, batch: CheckedRows) -> tuple[Any, Any]:
+        return distinct_rows(batch.predictions, batch.weights), element_weight(batch)[0]
 
 
 def distinct_rows(codes: jax.Array, weights: jax.Array | None) -> jax.Array:
@@ -100,15 +83,7 @@ class Collisions(RowMetric):
 
     needs_labels = False
 
-    @property
-    def _label_domain(self) -> Domain:
-        return ORDERED
-
-    def update(
-        self, state: RowState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
-    ) -> RowState:
-        """Append the codes of one batch, on the host."""
-        return super().update(state, predictions, labels, weights, groups)
+    _label_domain = ORDERED
 
     def _read(self, predictions: Any, labels: Any, weights: Any, groups: Any) -> tuple[Columns, NDArray[Any]]:
         codes = np.asarray(predictions)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -14,13 +13,12 @@ from numpy.typing import NDArray
 
 from sparrow import fields
 from sparrow.metrics import sums
-from sparrow.metrics.fixed import FixedSizeMetric, ratio
+from sparrow.metrics.fixed import BatchMean
 from sparrow.metrics.grouped import GroupedMetric
-from sparrow.metrics.inputs import ORDERED, CheckedRows, Domain
+from sparrow.metrics.inputs import ORDERED, CheckedRows, Domain, check_one_per_row
 from sparrow.metrics.order import Codes, float_codes, order_by, running_before, starts
 from sparrow.metrics.protocol import Metric, Result, register_metric
 from sparrow.metrics.rows import Columns, RowMetric, length
-from sparrow.metrics.sums import Sum
 
 
 class PairCounts(NamedTuple):
@@ -82,7 +80,7 @@ def lower_and_earlier(sequence: NDArray[np.int64], weights: NDArray[np.float64] 
         else:
             of_lower = np.where(is_upper, 0.0, weights[numbers])
             met[upper] += running_before(of_lower, np.arange(0, size, block))[is_upper]
-        full = size // block * half  # halves of whole blocks; a last, partial block follows
+        full = size // block * half  # halves of complete blocks; a last, partial block follows
         whole = numbers[: 2 * full].reshape(-1, 2, half)
         whole[:, 0] = lower[:full].reshape(-1, half)
         whole[:, 1] = upper[:full].reshape(-1, half)
@@ -142,60 +140,44 @@ class XAUC(Metric[Any]):
 
     @property
     def jittable(self) -> bool:
-        """Only ``in_batch`` has a state of fixed size."""
         return self.in_batch
 
     def init(self) -> Any:
-        """Return the state that has seen nothing."""
         return self._way.init()
 
     def update(self, state: Any, predictions: Any, labels: Any, weights: Any = None, groups: Any = None) -> Any:
-        """``state`` with one more batch."""
         return self._way.update(state, predictions, labels, weights, groups)
 
     def merge(self, a: Any, b: Any) -> Any:
-        """One state that has seen what both have seen."""
         return self._way.merge(a, b)
 
     def evaluate(self, state: Any) -> Result:
-        """Return the number, with its reason, and the number (or weight) of pairs."""
         return self._way.evaluate(state)
 
     def value(self, state: Any) -> jax.Array:
-        """Return the number inside a step (``in_batch`` only)."""
         return self._way.value(state)
 
     def has_faults(self, state: Any) -> Any:
-        """Whether the state has seen rows that cannot be judged."""
         return self._way.has_faults(state)
 
     def to_arrays(self, state: Any) -> dict[str, NDArray[Any]]:
-        """Return the state as named arrays."""
         return self._way.to_arrays(state)
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> Any:
-        """Return the state of arrays from `to_arrays`."""
         return self._way.from_arrays(arrays)
 
 
 @dataclasses.dataclass(frozen=True)
-class InBatchXAUC(FixedSizeMetric):
+class InBatchXAUC(BatchMean):
     """All pairs of each batch; the mean over batches that have any."""
 
     name = "XAUC"
 
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"shares": (), "batches": ()}
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
+        check_one_per_row(self.name, predictions)
+        return super()._matched(predictions, labels)
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        batch = super()._read(predictions, labels, weights)
-        if batch.predictions.ndim != 1:
-            raise ValueError(
-                f"{self.name}.update: predictions have shape {batch.predictions.shape}; give one number a row, (n,)"
-            )
-        return batch
-
-    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
+    def _of_batch(self, batch: CheckedRows) -> tuple[Any, Any]:
         p, y = batch.predictions, batch.labels
         weights = jnp.ones_like(p) if batch.weights is None else batch.weights
 
@@ -204,13 +186,7 @@ class InBatchXAUC(FixedSizeMetric):
 
         # Blocks of rows against all rows: (256, n) at a time.
         concordant = sums.reduce(jax.lax.map(above_others, (p, y, weights), batch_size=256))[0]
-        pairs = sums.reduce(weights * (jnp.sum(weights) - weights))[0] / 2
-        some = pairs > 0
-        share = jnp.where(some, concordant / jnp.where(some, pairs, 1), 0)
-        return {"shares": sums.split(share), "batches": sums.split(some.astype(jnp.float32))}
-
-    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
-        return ratio(xp, total["shares"], total["batches"])
+        return concordant, sums.reduce(weights * (jnp.sum(weights) - weights))[0] / 2
 
     def _undefined(self, total: Mapping[str, Any]) -> str:
         return f"every batch has {_NO_PAIRS}"
@@ -226,9 +202,7 @@ class PairwiseXAUC(RowMetric):
 
     name = "XAUC"
 
-    @property
-    def _label_domain(self) -> Domain:
-        return ORDERED
+    _label_domain = ORDERED
 
     def _evaluate(self, columns: Columns) -> Result:
         rows = length(columns)
@@ -282,12 +256,12 @@ class GroupedXAUC(GroupedMetric):
 
     average: str = "impressions"
 
+    _left_out = "has one row only"
+
     def __post_init__(self) -> None:
         fields.choice_of(self, "average", "impressions", "uniform")
 
-    @property
-    def _label_domain(self) -> Domain:
-        return ORDERED
+    _label_domain = ORDERED
 
     def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         counts = count_pairs(columns, groups)
@@ -295,6 +269,3 @@ class GroupedXAUC(GroupedMetric):
         values = np.full(counts.pairs.shape, np.nan)
         np.divide(counts.concordant, counts.pairs, out=values, where=has_pairs)
         return values, counts.weight if self.average == "impressions" else np.ones_like(values)
-
-    def _left_out(self) -> str:
-        return "has one row only"

@@ -46,49 +46,30 @@ Each model's options are also a record, that ``registry`` knows by name; `regist
 'DeepFM'
 """
 
-from sparrow.models.complete import Complete
-from sparrow.models.encoded import Encoded
-from sparrow.models.extra_losses import extra_loss, extra_losses
-from sparrow.models.functional import Functional, functional
-from sparrow.models.inputs import Group, Inputs, Sequence, SequenceGroup
-from sparrow.models.layers.activations import ACTIVATIONS
-from sparrow.models.layers.interactions import factorization_machine, pairwise_dots
-from sparrow.models.layers.mlp import MLP
-from sparrow.models.layers.number_embeddings import NumberEmbeddings
+from sparrow.models.complete import Complete, Encoded, NumberEmbeddings, VariationalDropout
+from sparrow.models.functional import Functional, extra_loss, extra_losses, functional
+from sparrow.models.inputs import Inputs, Sequence
+from sparrow.models.layers.mlp import ACTIVATIONS, MLP
 from sparrow.models.layers.towers import TaskTower, Tower
-from sparrow.models.layers.variational_dropout import VariationalDropout
-from sparrow.models.rankers.dbmtl import DBMTL, BayesTaskTower
-from sparrow.models.rankers.dcn_v1 import DCNv1
-from sparrow.models.rankers.dcn_v2 import DCNv2
-from sparrow.models.rankers.dlrm import DLRM
-from sparrow.models.rankers.dlrm_hstu import DlrmHSTU
-from sparrow.models.rankers.hstu_ranker import HSTURanker
+from sparrow.models.rankers.dcn import DCNv1, DCNv2
+from sparrow.models.rankers.dlrm import DLRM, Wukong, WukongLayer, pairwise_dots
+from sparrow.models.rankers.experts import DBMTL, PLE, BayesTaskTower, ExtractionNetwork, MMoE
+from sparrow.models.rankers.hstu_rankers import DlrmHSTU, HSTURanker
 from sparrow.models.rankers.mask_net import MaskBlocks, MaskNet
-from sparrow.models.rankers.mmoe import MMoE
-from sparrow.models.rankers.multi_tower import MultiTower
-from sparrow.models.rankers.multi_tower_din import DINTower, MultiTowerDIN
+from sparrow.models.rankers.multi_tower import TDM, DINTower, MultiTower, MultiTowerDIN
 from sparrow.models.rankers.pepnet import PEPNet
-from sparrow.models.rankers.ple import PLE, ExtractionNetwork
 from sparrow.models.rankers.rocket_launching import RocketLaunching
-from sparrow.models.rankers.tdm import TDM
-from sparrow.models.rankers.wide_and_deep import DeepFM, WideAndDeep
-from sparrow.models.rankers.wukong import Wukong, WukongLayer
-from sparrow.models.rankers.xdeepfm import XDeepFM
+from sparrow.models.rankers.wide_and_deep import DeepFM, WideAndDeep, XDeepFM, factorization_machine
 from sparrow.models.records import ModelRecord, register_model, registry
-from sparrow.models.retrievers.dat import DAT
-from sparrow.models.retrievers.dssm import DSSM, DSSMv2
-from sparrow.models.retrievers.hstu_match import HSTUMatch
-from sparrow.models.retrievers.hstu_retriever import HSTURetriever
-from sparrow.models.retrievers.mind import MIND, MINDUserTower
-from sparrow.models.retrievers.sasrec import SASRec
-from sparrow.models.retrievers.sid_rqkmeans import SidRqkmeans
+from sparrow.models.retrievers.hstu_retrievers import HSTUMatch, HSTURetriever
+from sparrow.models.retrievers.kmeans import SidRqkmeans
+from sparrow.models.retrievers.mind import MIND, Capsules, MINDUserTower
+from sparrow.models.retrievers.sasrec import SASRec, Tiger
 from sparrow.models.retrievers.sid_rqvae import SidRqvae
-from sparrow.models.retrievers.tiger import Tiger
-from sparrow.models.sequences.capsules import Capsules
-from sparrow.models.sequences.hstu import HSTU
+from sparrow.models.retrievers.two_towers import DAT, DSSM, DSSMv2
+from sparrow.models.sequences.gated import HSTU, STU
 from sparrow.models.sequences.hstu_channel import HSTUChannel, TimePeriod
 from sparrow.models.sequences.states import Known, flat_states, recorded, states_of_flat
-from sparrow.models.sequences.stu import STU
 from sparrow.models.sequences.tokens import Actions, Content
 
 __all__ = [

@@ -1,13 +1,39 @@
-"""`functional`: an NNX model as pure functions of its parameters, as `sparrow.Optimizer` and plain JAX want it."""
+"""An NNX model as pure functions, as `sparrow.Optimizer` and plain JAX want it, and the losses among its outputs."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import jax
 from flax import nnx
 
 from sparrow.models.inputs import Arrays
+
+PREFIX: Final = "loss/"
+
+
+def extra_loss(name: str) -> str:
+    """Return the name of the output that holds the loss ``name``, which a model computes besides those of the tasks.
+
+    The output is one value per example, or one number. In training its mean is added to the total loss; outputs of
+    that name are left out of evaluation.
+
+    >>> extra_loss("hint")
+    'loss/hint'
+    """
+    return PREFIX + name
+
+
+def extra_losses(outputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Return the losses among the outputs of a model, by their names.
+
+    >>> import jax.numpy as jnp
+    >>> list(extra_losses({"logits": jnp.zeros(2), "loss/hint": jnp.zeros(2)}))
+    ['hint']
+    """
+    return {name.removeprefix(PREFIX): values for name, values in outputs.items() if name.startswith(PREFIX)}
+
 
 Outputs = dict[str, jax.Array]
 
@@ -30,7 +56,6 @@ class Functional(NamedTuple):
         return outputs, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))
 
     def predict(self, params: Any, rest: Any, acts: Arrays, numbers: Arrays) -> Outputs:
-        """Return the outputs."""
         outputs: Outputs = nnx.merge(self.evaluating, params, rest)(acts, numbers)
         return outputs
 

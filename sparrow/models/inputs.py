@@ -26,7 +26,7 @@ class Group:
     Attributes:
       name: the group's name.
       names: its features.
-      dims: how many numbers each feature has per example.
+      dims: the number of values of each feature per example.
     """
 
     name: str
@@ -84,7 +84,7 @@ def _found(name: str, acts: Arrays, numbers: Arrays) -> Any:
 def _dtype(acts: Arrays) -> Any:
     """Return the dtype of the activations; None where there are none.
 
-    Numbers come from the data in float32; next to bfloat16 activations they would make the whole model float32.
+    Numbers come from the data in float32; next to bfloat16 activations they would make the complete model float32.
     """
     arrays = [array.values if isinstance(array, Sequence) else array for array in acts.values()]
     return jnp.result_type(*arrays) if arrays else None
@@ -95,7 +95,7 @@ def side_by_side(parts: Names[Jagged | None]) -> Jagged | None:
     there = [part for part in parts if part is not None]
     if len(there) < len(parts):
         return None
-    size = min(part.values.shape[0] for part in there)  # each has room for all elements
+    size = min(part.values.shape[0] for part in there)  # each has capacity for all elements
     return Jagged(jnp.concatenate([part.values[:size] for part in there], axis=1), there[0].offsets)
 
 
@@ -160,9 +160,9 @@ class Inputs:
 
     Attributes:
       acts: the embedding dim of each feature that is looked up in a table, by the name of its activation.
-      numbers: how many numbers each numeric feature has.
+      numbers: the number of values of each numeric feature.
       groups: the names of the features in each group; the model defines the groups that it reads.
-      sequences: how many numbers one element of each ordered sequence has: of its embedding, or as they are. A batch
+      sequences: the number of values of one element of each ordered sequence: of its embedding, or as they are. A batch
         holds a `Sequence` for each.
     """
 
@@ -218,7 +218,6 @@ class Inputs:
                 raise ValueError(f"the feature '{feature}' is in no group of {model}; add it to a group or remove it")
 
     def group(self, name: str) -> Group:
-        """Return the group ``name``."""
         if name not in self.groups:
             raise ValueError(f"there is no group '{name}': {nearest(name, self.groups)}")
         for feature in self.groups[name]:

@@ -6,15 +6,66 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from flax import nnx
 
-from sparrow.models.descriptions import DESCRIPTIONS
 from sparrow.models.inputs import Inputs
 from sparrow.registry import Registry
 
 M = TypeVar("M", bound=type[nnx.Module])
+R = TypeVar("R")
+
+DESCRIPTIONS: Final = {
+    "amm_i_weight": "The weight of the loss of the items' augmented vectors.",
+    "amm_u_weight": "The weight of the loss of the users' augmented vectors.",
+    "arch_with_sparse": "Whether the last layers also read the embeddings themselves.",
+    "backbone": "Layers below the cross network.",
+    "booster_mlp": "The layers of the large network.",
+    "bottom_mlp": "Layers that all tasks share.",
+    "channel": "The history and its layers.",
+    "channels": "The histories, each with its layers.",
+    "codebook": "The number of codes of each layer.",
+    "cross_num": "The number of cross layers.",
+    "deep": "The layers of the deep network.",
+    "dense_mlp": "The layers over the plain numbers.",
+    "dim": "The length of the states. Default: that of an element.",
+    "din_towers": "Towers over histories that the candidate attends to.",
+    "dropout_ratio": "The share of the units that a training step leaves out.",
+    "every_position": "Whether a training step learns from each element of a history, whose target is the next one.",
+    "expert_mlp": "The layers of each expert.",
+    "extraction_networks": "The levels of experts, from the input up.",
+    "feature_based_distillation": "Whether the small network also imitates the hidden layers of the large one.",
+    "feature_distillation_function": "How hidden layers are compared.",
+    "final": "The layers before the output.",
+    "gate_mlp": "The layers of each gate.",
+    "history_input": "The group of the history.",
+    "hstu": "The layers over the history.",
+    "item_augment": "The group of the items' augmented vectors.",
+    "item_hidden_dim": "The hidden units of the candidate's own layers.",
+    "item_tower": "The layers over the item.",
+    "light_mlp": "The layers of the small network.",
+    "mask_net": "Mask blocks over the features.",
+    "mask_net_module": "The mask blocks.",
+    "max_length": "The number of positions, at least the max_length of the sequences.",
+    "mlp": "Layers before the tasks.",
+    "negatives": 'Where negatives come from: "in_batch" or "sampled".',
+    "num_classes": "The number of logits of an example.",
+    "num_experts": "The number of experts.",
+    "num_heads": "The number of heads.",
+    "num_layers": "The number of layers.",
+    "output_dim": "The length of the vectors; None leaves the last linear layers out.",
+    "postprocessor": "How the state is normalized before the tasks.",
+    "share_mlp": "Layers that both networks share.",
+    "simi_pow": "The sharpness with which interests are weighed.",
+    "similarity": 'How two vectors are compared: "inner_product" or "cosine".',
+    "task_towers": "The layers of each task.",
+    "towers": "The layers over each group.",
+    "user_augment": "The group of the users' augmented vectors.",
+    "user_tower": "The layers over the user.",
+    "wukong_layers": "The layers of factorization machines.",
+}
+"""Descriptions of the options that models share; the equations are in the docstrings of the models."""
 
 
 class Buildable(Protocol):
@@ -37,7 +88,6 @@ class ModelRecord:
     is_per_example: ClassVar[bool] = False
 
     def build(self, inputs: Inputs, *, rngs: nnx.Rngs) -> nnx.Module:
-        """Return the model, with fresh parameters."""
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         model: Callable[..., nnx.Module] = self.model
         return model(inputs, **options, rngs=rngs)
@@ -90,17 +140,17 @@ def register_model(name: str, *, is_per_example: bool = False) -> Callable[[M], 
     def decorate(cls: M) -> M:
         if not (isinstance(cls, type) and issubclass(cls, nnx.Module)):
             raise TypeError(f"model '{name}': {cls!r} must be a class derived from flax.nnx.Module")
-        registry.register(name)(_record_class(name, cls, is_per_example))
+        registry.register(name)(record_class(f"model '{name}'", "inputs", cls, ModelRecord, is_per_example))
         return cls
 
     return decorate
 
 
-def _record_class(name: str, cls: type[nnx.Module], is_per_example: bool) -> type[ModelRecord]:
-    """Return a frozen dataclass with one field per option of ``cls.__init__``."""
-    expected = f"model '{name}': {cls.__name__}.__init__ must take (self, inputs, *, <options>, rngs)"
+def record_class(what: str, first: str, cls: type[nnx.Module], base: type[R], is_per_example: bool) -> type[R]:
+    """Return a frozen dataclass over ``base`` with one field per option of ``cls.__init__``, behind ``first``."""
+    expected = f"{what}: {cls.__name__}.__init__ must take (self, {first}, *, <options>, rngs)"
     parameters = dict(inspect.signature(cls.__init__).parameters)
-    for required in ("self", "inputs", "rngs"):
+    for required in ("self", first, "rngs"):
         if parameters.pop(required, None) is None:
             raise TypeError(f"{expected}; '{required}' is missing")
     hints = typing.get_type_hints(cls.__init__)
@@ -113,7 +163,7 @@ def _record_class(name: str, cls: type[nnx.Module], is_per_example: bool) -> typ
     record = dataclasses.make_dataclass(
         f"{cls.__name__}Record",
         fields,
-        bases=(ModelRecord,),
+        bases=(base,),
         frozen=True,
         kw_only=True,
         namespace={"model": cls, "is_per_example": is_per_example},

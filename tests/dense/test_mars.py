@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from sparrow import dense
-from sparrow.dense.mars import Mars, scale_by_mars
+from sparrow.dense.mars import Mars
 from tests.dense.peer_runs import CASES, distance, ours, peer
 
 
@@ -57,7 +57,7 @@ def test_per_tensor_clipping(max_grad_norm):
 
 def test_without_correction_and_clipping_it_is_adam():
     gradients = [jnp.asarray(np.random.RandomState(seed).normal(size=5), jnp.float32) for seed in range(4)]
-    ours_, adam = scale_by_mars(0.9, 0.999, gamma=0.0, max_grad_norm=None), optax.scale_by_adam(0.9, 0.999)
+    ours_, adam = Mars(0.9, 0.999, gamma=0.0, max_grad_norm=None).direction(), optax.scale_by_adam(0.9, 0.999)
     state, adam_state = ours_.init(gradients[0]), adam.init(gradients[0])
     for gradient in gradients:
         found, state = ours_.update(gradient, state)

@@ -245,7 +245,7 @@ def test_scalars_that_depend_on_scalars_travel_in_rounds():
     programs = Programs(
         {"left": Wanted([of_x], [here]), "right": Wanted([of_y], [here])}, {"left": here, "right": here}
     )
-    assert len(programs.traveling) == 4
+    assert len(programs.receivers) == 4
     given = {"left": {x: jnp.array([1.0, 2.0, 3.0])}, "right": {y: jnp.array([4.0, 5.0, 5.0])}}
     found = programs(given)
     np.testing.assert_allclose(found["left"][0], [-0.2, -0.15, -0.1], rtol=1e-6)

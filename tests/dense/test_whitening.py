@@ -11,7 +11,7 @@ from sparrow import dense
 from sparrow.dense.whitening import Quad, Skew
 from sparrow.dense.whitening.factors import balance, initial_factor, precondition, spectral_norm
 from sparrow.dense.whitening.layout import layout_of, merged_shape
-from sparrow.dense.whitening.skew import procrustes_step
+from sparrow.dense.whitening.optimizers import procrustes_step
 from tests.conftest import OPTIMIZED
 from tests.dense.peer_runs import CASES, distance, ours, peer
 

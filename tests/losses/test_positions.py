@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sparrow.losses import BPR, GBCE, InBatchSoftmax, Positions, SampledSoftmax, positions
+from sparrow.losses import BPR, GBCE, InBatchSoftmax, Positions, SampledSoftmax, outputs
 
 TOKENS, DRAWN, DIM = 13, 7, 5
 RNG = np.random.default_rng(0)
@@ -63,7 +63,7 @@ LOSSES = [
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 @pytest.mark.parametrize("cells", [2**22, 30])
 def test_values_and_slopes(loss, cells, monkeypatch):
-    monkeypatch.setattr(positions, "CELLS", cells)
+    monkeypatch.setattr(outputs, "CELLS", cells)
     values = jax.jit(lambda query: loss.values(given(query), None, ()))(QUERY)
     expected = [statement(loss, token) for token in range(11)]
     np.testing.assert_allclose(values[:11], expected, rtol=2e-6)
@@ -72,7 +72,7 @@ def test_values_and_slopes(loss, cells, monkeypatch):
         return (loss.values(given(query, table), None, ()) * WEIGHTS).sum()
 
     grads = jax.grad(total, (0, 1))(jnp.asarray(QUERY), jnp.asarray(TABLE))
-    monkeypatch.setattr(positions, "CELLS", 2**22)
+    monkeypatch.setattr(outputs, "CELLS", 2**22)
     for found, plain in zip(grads, jax.grad(total, (0, 1))(jnp.asarray(QUERY), jnp.asarray(TABLE)), strict=True):
         assert np.isfinite(found).all()
         np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-6)
@@ -80,7 +80,7 @@ def test_values_and_slopes(loss, cells, monkeypatch):
 
 def test_scores_of_all_tokens_and_items_are_never_in_memory(monkeypatch):
     tokens, items = 4096, 4096
-    monkeypatch.setattr(positions, "CELLS", 2**16)
+    monkeypatch.setattr(outputs, "CELLS", 2**16)
 
     def total(query, table):
         ids = jnp.arange(tokens, dtype=jnp.int32)

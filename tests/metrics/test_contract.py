@@ -213,7 +213,7 @@ def test_groups_are_asked_for_or_refused(case, rng):
     batch = {**case.make(rng)}
     if case.metric.needs_groups:
         del batch["groups"]
-        with pytest.raises(ValueError, match=r"update: groups are missing; give one key a row"):
+        with pytest.raises(ValueError, match=r"update: groups are missing; give one key per row"):
             run(case.metric, batch)
     else:
         with pytest.raises(ValueError, match=r"update: groups were given, but .* does not group rows"):

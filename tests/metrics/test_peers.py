@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sparrow import metrics
-from sparrow.metrics.classification import binary_log_loss
+from sparrow.metrics.pointwise import binary_log_loss
 from tests.metrics.cases import run
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "metrics.npz")

@@ -13,16 +13,17 @@ from sparrow.models import MLP, Inputs, SASRec, Tower
 from sparrow.models.sequences import PoolingEncoder, SelfAttention, TargetAttention, WindowAttention
 
 INPUTS = Inputs(acts={"item": 4}, sequences={"seen": 4}, groups={"history": ["seen"], "item": ["item"]})
+BOTH = Inputs(acts={"item": 4}, sequences={"seen": 4}, groups={"both": ["seen", "item"]}).sequence_group("both")
 
 
 def outputs(acts, seen):
     item, rngs = acts["item"], nnx.Rngs(0)
     sasrec = SASRec(INPUTS, item_tower=Tower("item"), max_length=3, dropout_ratio=0.0, rngs=rngs)
     return [
-        PoolingEncoder("mean")(seen),
-        SelfAttention(4, attention_dim=4, num_heads=2, rngs=rngs)(seen),
-        TargetAttention(4, 4, MLP((8,)), rngs=rngs)(seen, item),
-        WindowAttention(4, 4, MLP((8,)), (1, 2), rngs=rngs)(seen, item),
+        PoolingEncoder(BOTH)(seen),
+        SelfAttention(BOTH, multihead_attn_dim=4, num_heads=2, rngs=rngs)(seen),
+        TargetAttention(BOTH, attn_mlp=MLP((8,)), rngs=rngs)(seen, item),
+        WindowAttention(BOTH, attn_mlp=MLP((8,)), windows_len=(1, 2), rngs=rngs)(seen, item),
         sasrec({"item": item, "seen": seen}, {})["query"],
     ]
 

@@ -314,6 +314,22 @@ def test_times_need_their_groups():
         models.registry.from_dict(record).build(inputs, rngs=nnx.Rngs(0))
 
 
+def test_times_keep_their_digits_beside_activations_of_16_bits():
+    """The same distances give the same outputs, though bfloat16 rounds times near 5000 to multiples of 32."""
+    model = build({"num_time_buckets": 7, "time_bucket_increments": 1.0}, {})
+    acts, numbers = batch()
+    half = jax.tree.map(lambda x: x.astype(jnp.bfloat16) if jnp.issubdtype(x.dtype, jnp.floating) else x, acts)
+
+    def outputs(shift):
+        times = {"when": 4990 + shift, "now": 5000 + shift}
+        moved = {
+            name: numbers[name]._replace(values=jnp.full_like(numbers[name].values, times[name])) for name in times
+        }
+        return model(half, numbers | moved)["click"]
+
+    np.testing.assert_array_equal(outputs(0), outputs(10))
+
+
 @pytest.mark.slow
 def test_padded_and_jagged_histories_agree():
     """Rows without gaps, with room behind them, give the outputs and gradients of padded ones."""

@@ -10,7 +10,7 @@ from flax import nnx
 
 from sparrow import models
 from sparrow.models import MLP
-from sparrow.models.layers.activations import make_activation
+from sparrow.models.layers.mlp import make_activation
 
 X = np.random.default_rng(0).normal(1.0, 2.0, (64, 3)).astype(np.float32)
 
@@ -77,7 +77,7 @@ def test_dropout_is_fresh_every_step_and_off_in_evaluation():
 
 def test_dropout_per_layer():
     layers = MLP((4, 4), dropout_ratio=(0.0, 0.5)).build(3, rngs=nnx.Rngs(0))
-    assert layers.layers[0].dropout is None
+    assert layers.layers[0].dropout.rate == 0
     assert layers.layers[1].dropout.rate == 0.5
 
 

@@ -11,7 +11,7 @@ from jax.test_util import check_grads
 from sparrow import losses, metrics
 from sparrow.data import AutoDis, MLPEmbedding, NumberEmbedding, RawFeature
 from sparrow.models import Inputs, NumberEmbeddings, Sequence, functional, registry
-from sparrow.models.layers.number_embeddings import AutoDisNumbers, LinearNumbers
+from sparrow.models.complete import AutoDisNumbers, LinearNumbers
 
 X = np.array([[0.3], [-1.2], [0.0], [2.0]], np.float32)
 

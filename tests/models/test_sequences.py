@@ -12,6 +12,7 @@ from flax import nnx
 from sparrow import models
 from sparrow.kernels import time_buckets
 from sparrow.models import HSTU, MLP, Capsules, Encoded, Inputs, Sequence
+from sparrow.models.retrievers.mind import masked_softmax
 from sparrow.models.sequences import (
     PoolingEncoder,
     SelfAttention,
@@ -23,21 +24,28 @@ from sparrow.models.sequences import (
 )
 from sparrow.models.sequences.gathers import small_lookup
 from sparrow.models.sequences.layout import Layout, Tokens, no_rows
-from sparrow.models.sequences.masking import masked_softmax
 
 DIM, LENGTHS = 4, np.array([3, 0, 1, 2], np.int32)
 VALUES = np.random.default_rng(0).normal(size=(4, 3, DIM)).astype(np.float32)
 QUERY = np.random.default_rng(1).normal(size=(4, DIM)).astype(np.float32)
 STU = HSTU(DIM, num_heads=2, hidden_dim=3, attention_dim=2, scaling_seqlen=8, attn_num_layers=2)
+
+
+def group_of(dim, query_dim):
+    inputs = Inputs(acts={"item": query_dim}, sequences={"clicks": dim}, groups={"history": ["item", "clicks"]})
+    return inputs.sequence_group("history")
+
+
+GROUP = group_of(DIM, DIM)
 WITH_QUERY = {
-    "target": lambda: TargetAttention(DIM, DIM, MLP((5,)), rngs=nnx.Rngs(0)),
-    "simple": SimpleAttention,
-    "windows": lambda: WindowAttention(DIM, DIM, MLP((5,)), (2, 4), rngs=nnx.Rngs(0)),
+    "target": lambda: TargetAttention(GROUP, attn_mlp=MLP((5,)), rngs=nnx.Rngs(0)),
+    "simple": lambda: SimpleAttention(GROUP),
+    "windows": lambda: WindowAttention(GROUP, attn_mlp=MLP((5,)), windows_len=(2, 4), rngs=nnx.Rngs(0)),
 }
 WITHOUT = {
-    "sum": lambda: PoolingEncoder("sum"),
-    "mean": lambda: PoolingEncoder("mean"),
-    "self": lambda: SelfAttention(DIM, attention_dim=6, num_heads=2, rngs=nnx.Rngs(0)),
+    "sum": lambda: PoolingEncoder(GROUP, pooling_type="sum"),
+    "mean": lambda: PoolingEncoder(GROUP),
+    "self": lambda: SelfAttention(GROUP, multihead_attn_dim=6, num_heads=2, rngs=nnx.Rngs(0)),
     "capsules": lambda: Capsules(high_dim=3, max_seq_len=9, max_k=2).build(DIM, rngs=nnx.Rngs(0)),
     "hstu": lambda: STU.build(rngs=nnx.Rngs(0)),
 }
@@ -145,14 +153,14 @@ def test_self_attention():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda n: PoolingEncoder("mean", max_length=n),
-        lambda n: SimpleAttention(max_length=n),
-        lambda n: TargetAttention(DIM, DIM, MLP((5,)), max_length=n, rngs=nnx.Rngs(0)),
-        lambda n: SelfAttention(DIM, attention_dim=6, num_heads=2, max_length=n, rngs=nnx.Rngs(0)),
+        lambda n: PoolingEncoder(GROUP, max_length=n),
+        lambda n: SimpleAttention(GROUP, max_length=n),
+        lambda n: TargetAttention(GROUP, attn_mlp=MLP((5,)), max_length=n, rngs=nnx.Rngs(0)),
+        lambda n: SelfAttention(GROUP, multihead_attn_dim=6, num_heads=2, max_length=n, rngs=nnx.Rngs(0)),
     ],
 )
 def test_max_length_keeps_the_first(make):
-    arguments = () if isinstance(make(2), PoolingEncoder | SelfAttention) else (jnp.asarray(QUERY),)
+    arguments = (jnp.asarray(QUERY),) if make(2).attends else ()
     cut = make(2)(Sequence(jnp.asarray(VALUES), jnp.asarray(LENGTHS)), *arguments)
     short = Sequence(jnp.asarray(VALUES[:, :2]), jnp.minimum(jnp.asarray(LENGTHS), 2))
     np.testing.assert_allclose(cut, make(None)(short, *arguments), rtol=1e-6)
@@ -223,11 +231,20 @@ def test_bad_groups():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TargetAttention(4, 5, MLP((4,)), rngs=nnx.Rngs(0)), "attention needs a candidate of 1 to 4 numbers"),
-        (lambda: SelfAttention(4, attention_dim=6, num_heads=4, rngs=nnx.Rngs(0)), "multiple of num_heads=4, got 6"),
-        (lambda: WindowAttention(4, 4, MLP((4,)), (), rngs=nnx.Rngs(0)), "windows_len must be a list of at least one"),
-        (lambda: PoolingEncoder("max"), "pooling must be 'sum' or 'mean', got 'max'"),
-        (lambda: HSTU(4, 1, 4, 4, 8, time_bucket_fn="cube"), "time_bucket_fn must be 'sqrt' or 'log', got 'cube'"),
+        (
+            lambda: TargetAttention(group_of(4, 5), attn_mlp=MLP((4,)), rngs=nnx.Rngs(0)),
+            "attention needs a candidate of 1 to 4 numbers",
+        ),
+        (
+            lambda: SelfAttention(GROUP, multihead_attn_dim=6, num_heads=4, rngs=nnx.Rngs(0)),
+            "multiple of num_heads=4, got 6",
+        ),
+        (
+            lambda: WindowAttention(GROUP, attn_mlp=MLP((4,)), windows_len=(), rngs=nnx.Rngs(0)),
+            "windows_len must be a list of at least one",
+        ),
+        (lambda: PoolingEncoder(GROUP, pooling_type="max"), "pooling_type must be one of 'sum', 'mean', got 'max'"),
+        (lambda: HSTU(4, 1, 4, 4, 8, time_bucket_fn="cube"), "time_bucket_fn must be one of 'sqrt', 'log', got 'cube'"),
         (lambda: HSTU(4, 0, 4, 4, 8), "HSTU.num_heads must be an integer of at least 1, got 0"),
     ],
 )
@@ -262,6 +279,7 @@ def test_encoders_in_front_of_any_model():
     for encoder, record in zip(model.encoders, ENCODERS, strict=True):
         sequence = both if record["input"] == "history" else clicks
         attends = ("attention" in record["name"] and "self" not in record["name"]) or "din" in record["name"]
+        assert encoder.attends == attends
         parts.append(encoder(sequence, jnp.asarray(QUERY)) if attends else encoder(sequence))
     np.testing.assert_allclose(made, model.model.logits(jnp.concatenate(parts, axis=1)), rtol=1e-5, atol=1e-6)
     assert hash(nnx.graphdef(model)) is not None

@@ -6,5 +6,4 @@ device: the update is traced once for all parameters and cut into one compiled p
 exchange are scalars: squared norms for clipping, flags for finite checks. They are found in the trace.
 """
 
-from sparrow.dense.stages.optimizer import StagedOptimizer
-from sparrow.dense.stages.plan import StagedState
+from sparrow.dense.stages.optimizer import StagedOptimizer, StagedState

@@ -1,6 +1,6 @@
 """Where each value of a computation lives, when the parameters are spread over stages.
 
-An optimizer's update is traced once, for the whole tree of parameters, and each value in it is given a place:
+An optimizer's update is traced once, for the complete tree of parameters, and each value in it is given a place:
 
 * `EVERYWHERE`: it depends on no parameter (a step count, a constant); each stage computes it for itself.
 * a stage: it comes from one stage's parameters (a gradient, a moment).
@@ -103,7 +103,7 @@ def compute(wanted: Sequence[PlacedValue], stage: Stage, given: dict[PlacedValue
 
 
 def inputs_of(wanted: Iterable[PlacedValue], stage: Stage) -> list[PlacedValue]:
-    """Return the inputs of the whole computation that lie on ``stage`` and that ``wanted`` depends on."""
+    """Return the inputs of the complete computation that lie on ``stage`` and that ``wanted`` depends on."""
     return [
         value
         for value in _needed(wanted, stage)

@@ -26,6 +26,9 @@ class Programs:
     A scalar that another stage needs is computed by its own stage in one round and received in the next. Each round
     starts again from the inputs: XLA leaves out what the round does not need, and what is computed twice is cheap
     (the square of a gradient) beside what keeping it would cost (a copy of all gradients).
+
+    Attributes:
+        receivers: the scalars that are sent from stage to stage, and the stages that receive each.
     """
 
     def __init__(
@@ -33,7 +36,7 @@ class Programs:
     ) -> None:
         """``scalars`` holds the sharding of the scalars that each stage receives; ``donated`` inputs are used up."""
         self._scalars = scalars
-        self._receivers: dict[PlacedValue, list[Stage]] = {}
+        self.receivers: dict[PlacedValue, list[Stage]] = {}
         levels: dict[PlacedValue, int] = {}
 
         def level(value: PlacedValue, sender: Stage) -> int:
@@ -48,7 +51,7 @@ class Programs:
             return levels[value]
 
         def require(value: PlacedValue, receiver: Stage) -> int:
-            receivers = self._receivers.setdefault(value, [])
+            receivers = self.receivers.setdefault(value, [])
             if receiver not in receivers:
                 receivers.append(receiver)
             return level(value, _stage(value))
@@ -67,11 +70,6 @@ class Programs:
         ]
         self._last = [_Program(stage, results, donated) for stage, results in wanted.items()]
 
-    @property
-    def traveling(self) -> list[PlacedValue]:
-        """The scalars that are sent from stage to stage."""
-        return list(self._receivers)
-
     def __call__(self, given: Mapping[Stage, Mapping[PlacedValue, jax.Array]]) -> dict[Stage, list[jax.Array]]:
         """From each stage's inputs to what each stage wants."""
         known = {stage: dict(values) for stage, values in given.items()}
@@ -79,7 +77,7 @@ class Programs:
             computed = [(program, program(known[program.stage])) for program in programs]
             for program, results in computed:
                 for value, result in zip(program.wanted.values, results, strict=True):
-                    for receiver in self._receivers[value]:
+                    for receiver in self.receivers[value]:
                         known[receiver][value] = jax.device_put(result, self._scalars[receiver])
         return {program.stage: program(known[program.stage]) for program in self._last}
 

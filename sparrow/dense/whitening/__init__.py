@@ -4,6 +4,5 @@ A gradient is multiplied from both sides by factors that are fitted, step by ste
 white: uncorrelated, and of the same size in every direction.
 """
 
-from sparrow.dense.whitening.quad import Quad
-from sparrow.dense.whitening.skew import Skew
+from sparrow.dense.whitening.optimizers import Quad, Skew
 from sparrow.dense.whitening.transform import WhiteningState

@@ -10,8 +10,7 @@ Every array here has the blocks of one parameter as its first axis.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +18,8 @@ import numpy as np
 
 from sparrow.dense.whitening.layout import Side
 
-
-class FactorRule(NamedTuple):
-    """How a factor ``Q`` moves, given the excess ``E = T - s I`` and ``rate = eta / L``, for quad or skew."""
-
-    dense: Callable[[jax.Array, jax.Array, jax.Array, Norm, Any], jax.Array]
-    """``(Q, E, rate, norm, dtype) -> Q``, with ``Q`` and ``E`` of shape (blocks, n, n)."""
-    diagonal: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
-    """``(q, e, rate) -> q``, with the diagonals ``q`` and ``e`` of shape (blocks, n)."""
+if TYPE_CHECKING:
+    from sparrow.dense.whitening.optimizers import Whitening
 
 
 def initial_factor(side: Side, valid: Any, scale: Any, dtype: Any) -> jax.Array:
@@ -62,31 +55,25 @@ def balance(left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def move_side(
-    rule: FactorRule,
+    options: Whitening,
     factor: jax.Array,
     bound: jax.Array,
     whitened: jax.Array,
     target: jax.Array,
     *,
     rate: jax.Array,
-    betaL: Any,
     limit: float,
-    norm: Norm,
-    dtype: Any,
 ) -> tuple[jax.Array, jax.Array]:
     """One step of the factor of one side, and of its Lipschitz bound ``L``.
 
     Args:
-        rule: how the factor moves.
+        options: how the factor moves, and the decay of the bound.
         factor: ``Q`` of every block, (blocks, n, n) or (blocks, n), float32.
         bound: ``L`` of every block, (blocks,), float32.
         whitened: ``A``, the preconditioned gradient, this side's axis first: (blocks, n, other side).
         target: ``s``, what ``A Aᵀ`` should have on its diagonal: the valid length of the other side, (blocks,).
         rate: ``eta``, how far to move.
-        betaL: decay of the bound.
         limit: the largest diagonal entry that ``Q`` may grow to.
-        norm: "estimate" or "exact".
-        dtype: of the operands of matrix products.
 
     ``T = A Aᵀ``, ``ell = |T| + s``, ``L = max(betaL L + (1 - betaL) ell, ell)``, ``E = T - s I``.
 
@@ -98,19 +85,17 @@ def move_side(
     may_grow = (diagonal < limit) & jnp.any(energy > 0, axis=1, keepdims=True)
     wanted = jnp.where(may_grow, target[:, None], 0.0)
     if factor.ndim == 3:
-        second_moment = matmul(whitened, whitened.mT, dtype)
-        size = spectral_norm(second_moment, norm, dtype)
+        second_moment = matmul(whitened, whitened.mT, options.array_dtype)
+        size = spectral_norm(second_moment, options.norm, options.array_dtype)
     else:
         size = jnp.max(energy, axis=1)
     ell = size + target
-    bound = jnp.maximum(betaL * bound + (1 - betaL) * ell, ell)
+    bound = jnp.maximum(options.betaL * bound + (1 - options.betaL) * ell, ell)
     rate = divide_or_zero(rate, bound)  # a block that is all padding has no bound
     if factor.ndim == 3:
         excess = second_moment - wanted[:, :, None] * jnp.eye(wanted.shape[1])
-        factor = rule.dense(factor, excess, rate[:, None, None], norm, dtype)
-    else:
-        factor = rule.diagonal(factor, energy - wanted, rate[:, None])
-    return factor, bound
+        return options.moved(factor, excess, rate[:, None, None]), bound
+    return options.moved_diagonal(factor, energy - wanted, rate[:, None]), bound
 
 
 Norm = Literal["estimate", "exact"]

@@ -20,11 +20,11 @@ class Side:
 
     @property
     def blocks(self) -> int:
-        """Into how many blocks the side is cut."""
+        """The number of blocks that the side is cut into."""
         return -(-self.size // self.block)
 
     def valid(self) -> np.ndarray:
-        """How many entries of each block are not padding: ``(blocks,)``."""
+        """Return the number of entries of each block that are not padding: ``(blocks,)``."""
         return np.minimum(self.block, self.size - self.block * np.arange(self.blocks))
 
 
@@ -58,7 +58,6 @@ class MatrixLayout:
         return jnp.pad(blocks, [(0, self.padding), (0, 0), (0, 0)]) if self.padding else blocks
 
     def join(self, blocks: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Return the inverse of `split`."""
         rows, columns = self.rows, self.columns
         blocks = blocks[: self.blocks - self.padding]
         grids = blocks.reshape(self.layers, rows.blocks, columns.blocks, rows.block, columns.block)

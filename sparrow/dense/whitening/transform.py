@@ -1,14 +1,11 @@
-"""The optax transformation that whitens: momentum, factors, update, and their places on a mesh.
-
-quad and skew differ in one rule only.
-"""
+"""The optax transformation that whitens: momentum, factors, update, and their places on a mesh."""
 
 from __future__ import annotations
 
 import functools
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +14,12 @@ import optax
 from jax.sharding import AxisType, PartitionSpec
 
 from sparrow.dense.paths import check_patterns, is_patterns, matching, path_names
-from sparrow.dense.whitening.factors import FactorRule, balance, initial_factor, move_side, precondition
+from sparrow.dense.whitening.factors import balance, initial_factor, move_side, precondition
 from sparrow.dense.whitening.layout import MatrixLayout, layout_of
-from sparrow.dense.whitening.options import Whitening
 from sparrow.fields import is_zero
+
+if TYPE_CHECKING:
+    from sparrow.dense.whitening.optimizers import Whitening
 
 _BALANCE_EVERY = 100
 _ANNEAL_STEPS = 10_000
@@ -50,7 +49,7 @@ class _Leaf(NamedTuple):
     right_bound: jax.Array
 
 
-def scale_by_whitening(rule: FactorRule, options: Whitening) -> optax.GradientTransformation:
+def scale_by_whitening(options: Whitening) -> optax.GradientTransformation:
     """Whitens each parameter's momentum with a pair of factors; see `Quad` for the equations."""
 
     def layouts(tree: Any, *, check: bool = False) -> list[MatrixLayout]:
@@ -78,17 +77,9 @@ def scale_by_whitening(rule: FactorRule, options: Whitening) -> optax.GradientTr
             right = jnp.ones((layout.blocks, 1), dtype)
             if not layout.vector:
                 right = initial_factor(layout.columns, layout.valid_columns(), scale, dtype)
-            return _placed(
-                options,
-                spec,
-                _Leaf(
-                    mu=jnp.zeros(param.shape, dtype),
-                    left=initial_factor(layout.rows, layout.valid_rows(), scale, dtype),
-                    right=right,
-                    left_bound=jnp.zeros(layout.blocks, jnp.float32),
-                    right_bound=jnp.zeros(layout.blocks, jnp.float32),
-                ),
-            )
+            left = initial_factor(layout.rows, layout.valid_rows(), scale, dtype)
+            bounds = (jnp.zeros(layout.blocks, jnp.float32) for _ in range(2))
+            return _placed(options, spec, _Leaf(jnp.zeros(param.shape, dtype), left, right, *bounds))
 
         leaves = list(map(start, jax.tree.leaves(params), layouts(params, check=True), specs(params)))
         return WhiteningState(jnp.zeros([], jnp.int32), *_fields(structure, leaves))
@@ -104,7 +95,7 @@ def scale_by_whitening(rule: FactorRule, options: Whitening) -> optax.GradientTr
         for name, gradient, layout, spec, leaf in zip(
             path_names(updates), gradients, layouts(updates), specs(updates), leaves, strict=True
         ):
-            moved = functools.partial(_update_leaf, rule, options, layout)
+            moved = functools.partial(_update_leaf, options, layout)
             key = _key(options.seed, name, step)
             direction, leaf = on_mesh(moved, gradient, leaf, step, key, results=(gradient, leaf))
             results.append((constrain(direction, spec, "params_partition_specs"), _placed(options, spec, leaf)))
@@ -142,7 +133,6 @@ def _key(seed: int, name: str, step: jax.Array) -> jax.Array:
 
 
 def _update_leaf(
-    rule: FactorRule,
     options: Whitening,
     layout: MatrixLayout,
     gradient: jax.Array,
@@ -176,35 +166,21 @@ def _update_leaf(
     rate = jnp.maximum(
         options.preconditioner_lr * jax.lax.rsqrt(1 + t / _ANNEAL_STEPS), options.preconditioner_lr_floor
     )
-    moves: dict[str, Any] = {
-        "rate": rate,
-        "betaL": options.betaL,
-        "limit": _MAX_GAIN ** (1 / 2 if layout.vector else 1 / 4),
-        "norm": options.norm,
-        "dtype": dtype,
-    }
+    limit = _MAX_GAIN ** (1 / 2 if layout.vector else 1 / 4)
+    move = functools.partial(move_side, options, rate=rate, limit=limit)
     # Both sides move from the same A: neither sees the other's new factor.
-    new_left, left_bound = move_side(
-        rule, left, leaf.left_bound, whitened, jnp.asarray(layout.valid_columns()), **moves
-    )
+    new_left, left_bound = move(left, leaf.left_bound, whitened, jnp.asarray(layout.valid_columns()))
     new_right, right_bound = right, leaf.right_bound
     if not layout.vector:
-        new_right, right_bound = move_side(
-            rule, right, right_bound, whitened.mT, jnp.asarray(layout.valid_rows()), **moves
-        )
+        new_right, right_bound = move(right, right_bound, whitened.mT, jnp.asarray(layout.valid_rows()))
 
     direction = layout.join(precondition(new_left, new_right, layout.split(momentum), dtype), gradient.shape)
     rms = jnp.sqrt(jnp.mean(jnp.square(direction).reshape(layout.layers, -1), axis=1))
     direction = direction * (_MAX_RMS / jnp.maximum(_along_layers(rms, layout, direction.shape), _MAX_RMS))
     if options.lr_style == "adam":
         direction = direction * _ADAM_STYLE
-    return direction.astype(gradient.dtype), _Leaf(
-        mu.astype(leaf.mu.dtype),
-        new_left.astype(leaf.left.dtype),
-        new_right.astype(leaf.right.dtype),
-        left_bound,
-        right_bound,
-    )
+    moved = _Leaf(mu, new_left, new_right, left_bound, right_bound)
+    return direction.astype(gradient.dtype), optax.tree.cast_like(moved, leaf)
 
 
 def _along_layers(values: jax.Array, layout: MatrixLayout, shape: tuple[int, ...]) -> jax.Array:

@@ -1,14 +1,105 @@
-"""`MLP`, the record of a stack of dense layers, and the layers themselves."""
+"""`MLP`, the record of a stack of dense layers, the layers themselves, and their activations by name."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Final
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
-from sparrow.models.layers.activations import check_activation, make_activation
 from sparrow.models.layers.norms import LayerNorm
+from sparrow.registry import nearest
+
+Activation = Callable[[jax.Array], jax.Array]
+
+
+def identity(x: jax.Array) -> jax.Array:
+    """``x`` itself: no activation."""
+    return x
+
+
+@jax.custom_vjp
+def relu(x: jax.Array) -> jax.Array:
+    """``max(x, 0)``, whose gradient reads the result alone.
+
+    ``jax.nn.relu`` keeps ``x`` for its gradient, so that a GPU writes ``x`` and the result, in two kernels. Without it,
+    XLA lets the matrix product before it add the bias, take the maximum, and write the result once.
+    """
+    return jnp.maximum(x, 0)
+
+
+def _relu_forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    # Behind the barrier, XLA cannot see that the result is positive where x is, and go back to x.
+    y: jax.Array = jax.lax.optimization_barrier(jnp.maximum(x, 0))  # type: ignore[no-untyped-call]
+    return y, y
+
+
+relu.defvjp(_relu_forward, lambda y, grad: (jnp.where(y > 0, grad, 0),))
+
+
+def gelu(x: jax.Array) -> jax.Array:
+    """``x * Φ(x)``, exactly; ``jax.nn.gelu`` approximates Φ by default."""
+    return jax.nn.gelu(x, approximate=False)
+
+
+FUNCTIONS: Final[dict[str, Activation]] = {
+    "none": identity,
+    "relu": relu,
+    "relu6": jax.nn.relu6,
+    "leaky_relu": jax.nn.leaky_relu,
+    "elu": jax.nn.elu,
+    "selu": jax.nn.selu,
+    "gelu": gelu,
+    "silu": jax.nn.silu,
+    "mish": jax.nn.mish,
+    "softplus": jax.nn.softplus,
+    "sigmoid": jax.nn.sigmoid,
+    "tanh": jnp.tanh,
+}
+LEARNED: Final = ("dice", "prelu")
+ACTIVATIONS: Final = (*FUNCTIONS, *LEARNED)
+
+
+class Dice(nnx.Module):
+    """A smooth PReLU whose corner follows the data.
+
+    ::
+
+        p = sigmoid(batch normalization of x, without scale and shift)
+        y = p * x + (1 - p) * alpha * x                     alpha: one per unit, learned, from 0
+
+    >>> Dice(2, rngs=nnx.Rngs(0))(jnp.array([[0.0, 1.0], [0.0, 3.0]]))
+    Array([[0.        , 0.268...],
+           [0.        , 2.193...]], dtype=float32)
+
+    Reference: Zhou et al., Deep Interest Network, 2018, arXiv 1706.06978.
+    """
+
+    def __init__(self, dim: int, *, rngs: nnx.Rngs) -> None:
+        self.norm = nnx.BatchNorm(dim, momentum=0.9, use_scale=False, use_bias=False, rngs=rngs)
+        self.alpha = nnx.Param(jnp.zeros(dim))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        p = jax.nn.sigmoid(self.norm(x)).astype(x.dtype)
+        return p * x + (1 - p) * self.alpha[...] * x
+
+
+def check_activation(name: str, where: str) -> None:
+    """Raise unless ``name`` is one of ``ACTIVATIONS``."""
+    if name not in ACTIVATIONS:
+        raise ValueError(f"{where}: unknown activation '{name}': {nearest(str(name), ACTIVATIONS)}")
+
+
+def make_activation(name: str, dim: int, rngs: nnx.Rngs) -> Activation:
+    """Return the activation ``name`` for ``dim`` units: a function, or a module where it has parameters."""
+    if name == "dice":
+        return Dice(dim, rngs=rngs)
+    if name == "prelu":
+        return nnx.PReLU(negative_slope_init=0.25)
+    return FUNCTIONS[name]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +150,12 @@ class MLP:
 
     @property
     def dropouts(self) -> tuple[float, ...]:
-        """The dropout of each layer."""
         if isinstance(self.dropout_ratio, tuple):
             return self.dropout_ratio
         return (self.dropout_ratio,) * len(self.hidden_units)
 
     @property
     def dim(self) -> int:
-        """The width of the last layer."""
         return self.hidden_units[-1]
 
     def build(self, dim: int, *, linear_end: bool = False, rngs: nnx.Rngs) -> Layers:
@@ -88,21 +177,19 @@ class Layer(nnx.Module):
         if mlp.use_ln:
             self.norm = LayerNorm(units, rngs=rngs)
         self.activation = make_activation(mlp.activation, units, rngs)
-        self.dropout = nnx.Dropout(mlp.dropouts[index], rngs=rngs) if mlp.dropouts[index] else nnx.data(None)
+        self.dropout = nnx.Dropout(mlp.dropouts[index], rngs=rngs if mlp.dropouts[index] else None)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """``(batch, dim)`` to ``(batch, units)``."""
         x = self.linear(x)
         if self.norm is not None:
             x = self.norm(x).astype(x.dtype)  # statistics are float32, and would pull the rest of the model up
         x = self.activation(x)
-        return x if self.dropout is None else self.dropout(x)
+        return self.dropout(x)
 
 
 class Layers(nnx.Module):
     """The layers that an `MLP` describes.
 
-    >>> import jax.numpy as jnp
     >>> layers = MLP((8, 4)).build(3, rngs=nnx.Rngs(0))
     >>> layers(jnp.ones((2, 3))).shape
     (2, 4)
@@ -115,11 +202,9 @@ class Layers(nnx.Module):
         )
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """``(batch, dim)`` to ``(batch, hidden_units[-1])``."""
         return self.each(x)[-1]
 
     def each(self, x: jax.Array) -> list[jax.Array]:
-        """Return the output of each layer."""
         outputs = []
         for layer in self.layers:
             x = layer(x)

@@ -1,4 +1,4 @@
-"""Normalization that leaves a model in its compute dtype."""
+"""Normalization of vectors, and of units in the compute dtype of a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ class LayerNorm(nnx.LayerNorm):
 
         y = (x - mean(x)) / √(var(x) + epsilon) * scale + bias
 
-    >>> import jax.numpy as jnp
     >>> LayerNorm(3, rngs=nnx.Rngs(0))(jnp.ones((2, 3), jnp.bfloat16)).dtype
     dtype(bfloat16)
     """
@@ -23,7 +22,6 @@ class LayerNorm(nnx.LayerNorm):
         super().__init__(dim, epsilon=epsilon, rngs=rngs)
 
     def __call__(self, x: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
-        """Return the same shape and dtype as ``x``."""
         y: jax.Array = super().__call__(x, mask=mask)
         return y.astype(x.dtype)
 
@@ -51,3 +49,15 @@ class HeadNorm(nnx.Module):
         y = centered * jax.lax.rsqrt(variance + self.epsilon)
         y = y * self.scale[...][:, None] + self.bias[...][:, None]
         return y.reshape(x.shape).astype(x.dtype)
+
+
+def unit(x: jax.Array) -> jax.Array:
+    """Return ``x / |x|`` along the last axis; zeros stay, and have gradient 0 instead of NaN.
+
+    >>> unit(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
+    Array([[0.6, 0.8],
+           [0. , 0. ]], dtype=float32)
+    """
+    squares = jnp.square(x).sum(axis=-1, keepdims=True)
+    tiny = squares < 1e-24
+    return jnp.where(tiny, 0.0, x * jax.lax.rsqrt(jnp.where(tiny, 1.0, squares)))

@@ -34,7 +34,7 @@ class TaskTower:
     Attributes:
       task: the task's name, and the name of the output.
       mlp: the layers before the logits; None for none.
-      num_classes: how many logits an example has; 1 for a yes-or-no label or a number.
+      num_classes: the number of logits of an example; 1 for a yes-or-no label or a number.
     """
 
     task: str
@@ -54,7 +54,6 @@ class GroupTower(nnx.Module):
         self.mlp = nnx.data(None) if tower.mlp is None else tower.mlp.build(self.group.dim, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """Return the group's features to ``(batch, dim)``."""
         return self.layers(self.group.concat(acts, numbers))
 
     def layers(self, x: jax.Array) -> jax.Array:
@@ -76,7 +75,6 @@ class Logits(nnx.Module):
         self.linear = nnx.Linear(dim if mlp is None else mlp.dim, num_classes, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """``(batch, dim)`` to logits."""
         y = self.linear(x if self.mlp is None else self.mlp(x)).astype(jnp.float32)
         return y[:, 0] if self.num_classes == 1 else y
 
@@ -105,5 +103,4 @@ class TaskLogits(nnx.Module):
         )
 
     def __call__(self, inputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Logits by task: ``(batch,)``, or ``(batch, num_classes)``."""
         return {task: logits(inputs[task]) for task, logits in self.tasks.items()}

@@ -48,21 +48,18 @@ class MaskBlocks:
     use_parallel: bool = True
 
     def __post_init__(self) -> None:
-        fields.integer("MaskBlocks.n_mask_blocks", self.n_mask_blocks)
-        fields.integer("MaskBlocks.hidden_dim", self.hidden_dim)
-        fields.number("MaskBlocks.reduction_ratio", self.reduction_ratio, above=0)
+        fields.integers_of(self, "n_mask_blocks", "hidden_dim")
+        fields.numbers_of(self, "reduction_ratio", above=0)
         if self.aggregation_dim is not None:
-            fields.integer("MaskBlocks.aggregation_dim", self.aggregation_dim)
+            fields.integers_of(self, "aggregation_dim")
 
     @property
     def dim(self) -> int:
-        """The width of the output."""
         if self.top_mlp is not None:
             return self.top_mlp.dim
         return self.hidden_dim * (self.n_mask_blocks if self.use_parallel else 1)
 
     def build(self, dim: int, *, rngs: nnx.Rngs) -> MaskLayers:
-        """Return the layers, for features of width ``dim``."""
         return MaskLayers(self, dim, rngs=rngs)
 
 
@@ -95,7 +92,6 @@ class MaskLayers(nnx.Module):
         self.top = nnx.data(None) if blocks.top_mlp is None else blocks.top_mlp.build(units, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Map ``(batch, dim)`` to ``(batch, MaskBlocks.dim)``."""
         y = self.norm(x)
         if self.parallel:
             y = jnp.concatenate([block(y, x) for block in self.blocks], axis=1)
@@ -128,5 +124,4 @@ class MaskNet(nnx.Module):
         self.logits = Logits(mask_net_module.dim, None, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
         return {"logits": self.logits(self.mask_net(self.group.concat(acts, numbers)))}

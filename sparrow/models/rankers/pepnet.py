@@ -110,7 +110,6 @@ class PEPNet(nnx.Module):
         self.towers = nnx.List([TaskLogits(task_towers, dims, rngs=rngs) for _ in range(task_domain_num)])
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """Logits by task: ``(batch,)``, or ``(batch, num_classes)``."""
         x = self.group.concat(acts, numbers)
         if self.domain is not None and self.epnet is not None:
             x = self.epnet(self.domain.concat(acts, numbers), x) * x

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from sparrow.models.extra_losses import extra_loss
+from sparrow.models.functional import extra_loss
 from sparrow.models.inputs import Arrays, Group, Inputs
 from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.norms import unit
 from sparrow.models.layers.towers import Logits
 from sparrow.models.records import register_model
-from sparrow.models.retrievers.matching import unit
 
 DistillationFunction = Literal["cosine", "euclid"]
 

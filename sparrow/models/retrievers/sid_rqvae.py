@@ -10,13 +10,12 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow import fields
-from sparrow.models.extra_losses import extra_loss
+from sparrow.models.functional import extra_loss
 from sparrow.models.inputs import Arrays, Group, Inputs
 from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.norms import unit
 from sparrow.models.records import register_model
-from sparrow.models.retrievers.kmeans import distances, residual_kmeans
-from sparrow.models.retrievers.matching import unit
-from sparrow.models.retrievers.sid_rqkmeans import Fitted, checked_codebook
+from sparrow.models.retrievers.kmeans import Fitted, checked_codebook, distances, residual_kmeans
 
 Distance = Literal["l2", "l1", "cos"]
 

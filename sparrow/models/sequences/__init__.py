@@ -17,9 +17,13 @@ it). An empty history gives zeros.
 them in front of any model.
 """
 
-from sparrow.models.sequences.hstu import HSTU, HSTULayers
-from sparrow.models.sequences.pooling import PoolingEncoder
-from sparrow.models.sequences.records import EncoderRecord
-from sparrow.models.sequences.records import registry as encoders
-from sparrow.models.sequences.self_attention import SelfAttention
-from sparrow.models.sequences.target_attention import SimpleAttention, TargetAttention, WindowAttention
+from sparrow.models.sequences.encoders import (
+    EncoderRecord,
+    PoolingEncoder,
+    SelfAttention,
+    SimpleAttention,
+    TargetAttention,
+    WindowAttention,
+)
+from sparrow.models.sequences.encoders import registry as encoders
+from sparrow.models.sequences.gated import HSTU, HSTULayers

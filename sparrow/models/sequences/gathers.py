@@ -44,15 +44,10 @@ def _take(x: jax.Array, order: Order) -> jax.Array:
     return x.at[order.to].get(mode="fill", fill_value=0)
 
 
-def _take_forward(x: jax.Array, order: Order) -> tuple[jax.Array, Order]:
-    return _take(x, order), order
-
-
-def _take_backward(order: Order, grads: jax.Array) -> tuple[jax.Array, None]:
-    return grads.at[order.back].get(mode="fill", fill_value=0), None
-
-
-_take.defvjp(_take_forward, _take_backward)
+_take.defvjp(
+    lambda x, order: (_take(x, order), order),
+    lambda order, grads: (grads.at[order.back].get(mode="fill", fill_value=0), None),
+)
 
 
 @jax.custom_vjp
@@ -63,10 +58,6 @@ def small_lookup(table: jax.Array, rows: jax.Array) -> jax.Array:
     waits for itself, and its bits differ from run to run.
     """
     return table.at[rows].get(mode="clip")
-
-
-def _small_forward(table: jax.Array, rows: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return small_lookup(table, rows), (table, rows)
 
 
 def _small_backward(held: tuple[jax.Array, jax.Array], grads: jax.Array) -> tuple[jax.Array, None]:
@@ -92,7 +83,7 @@ def _small_backward(held: tuple[jax.Array, jax.Array], grads: jax.Array) -> tupl
     return total.astype(dtype), None
 
 
-small_lookup.defvjp(_small_forward, _small_backward)
+small_lookup.defvjp(lambda table, rows: (small_lookup(table, rows), (table, rows)), _small_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

@@ -13,10 +13,9 @@ from flax import nnx
 from sparrow import fields
 from sparrow.embedding import Rows
 from sparrow.models.inputs import Arrays, Inputs, Sequence, SequenceGroup
-from sparrow.models.layers.norms import LayerNorm
-from sparrow.models.retrievers.matching import unit
+from sparrow.models.layers.norms import LayerNorm, unit
+from sparrow.models.sequences.gated import STU
 from sparrow.models.sequences.layout import Layout, Tokens, no_rows
-from sparrow.models.sequences.stu import STU
 from sparrow.models.sequences.tokens import (
     Actions,
     ActionTokens,
@@ -139,7 +138,6 @@ class ChannelLayers(nnx.Module):
 
     @property
     def why_no_append(self) -> str | None:
-        """Why further elements cannot be appended to a state; None: they can."""
         return "the group 'contextual' attends to all of the history" if self.context.group is not None else None
 
     def _optional(self, model: str, inputs: Inputs, part: str, is_read: bool) -> SequenceGroup | None:
@@ -196,16 +194,12 @@ class ChannelLayers(nnx.Module):
         return jnp.where((layout.context + history.lengths > 0)[:, None], newest, 0)
 
     def _stamps(self, acts: Arrays, numbers: Arrays) -> Sequence | None:
-        if self.times is None:
-            return None
-        found = single_number(self.times, acts, numbers)
-        made: Sequence = jax.tree.map(lambda x: x.astype(jnp.float32) if x.ndim > 1 else x, found)
-        return made
+        return None if self.times is None else single_number(self.times, acts, numbers)
 
 
 def _numbers(group: SequenceGroup, acts: Arrays, numbers: Arrays, size: int) -> jax.Array:
     """Return the numbers of a group of one sequence as rows, at most ``size``, float32."""
-    return single_number(group, acts, numbers).rows.values[:size, 0].astype(jnp.float32)
+    return single_number(group, acts, numbers).rows.values[:size, 0]
 
 
 def _made(layer: nnx.Linear | None, x: jax.Array) -> jax.Array:

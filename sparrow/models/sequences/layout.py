@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,8 @@ from sparrow.embedding import Rows, Sequence, Shards
 from sparrow.kernels import Past, jagged_attention, token_places
 from sparrow.models.sequences.gathers import Order, small_lookup, spread, summed
 from sparrow.models.sequences.states import Pass, next_pass
+
+T = TypeVar("T")
 
 ALIGNED: Final = 128
 """Tokens are padded to a multiple of it where there are many: else XLA copies every factor of a product to pad it."""
@@ -100,7 +103,7 @@ class Layout:
         past = None if self.recording is None else self.recording.past
         return 0 if past is None else past.lengths
 
-    def each(self, f: Any) -> Any:
+    def each(self, f: Callable[..., T]) -> Callable[..., T]:
         """``f`` on every device with its own parts of the arguments."""
         return f if self.shards is None else self.shards.each(f, self.shards.split, self.shards.split)
 
@@ -115,19 +118,12 @@ class Layout:
         recording, known_context = next_pass(), 0
         if recording is not None and recording.past is not None:
             context, known_context = context[:, :0], context.shape[1]
-        most = context.shape[1] + tokens.most + tokens.most_candidates
-        shards = history.shards or candidates.shards
         features = context.shape[1]
+        most = features + tokens.most + tokens.most_candidates
+        shards = history.shards or candidates.shards
+        lengths = history.lengths, candidates.lengths
         made = Layout(
-            features,
-            history.lengths,
-            candidates.lengths,
-            history.starts,
-            most,
-            tokens.most_candidates,
-            shards,
-            recording,
-            known_context,
+            features, *lengths, history.starts, most, tokens.most_candidates, shards, recording, known_context
         )
 
         def own(context: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -167,8 +163,7 @@ class Layout:
                 places = places + self.before.at[segments].get(mode="clip")
             return (places, *(value.at[segments].get(mode="clip") for value in values))
 
-        found: tuple[jax.Array, ...] = self.each(own)(x, self.offsets, *values)
-        return found
+        return self.each(own)(x, self.offsets, *values)
 
     def numbers(self, x: jax.Array, history: Rows, candidates: jax.Array | None) -> jax.Array:
         """(tokens,): a number of each element, and (batch, most_candidates) of each candidate; 0 of the context."""
@@ -188,8 +183,7 @@ class Layout:
             )
 
         more = [] if candidates is None else [candidates]
-        made: jax.Array = self.each(own)(x, self.offsets, history.values, history.starts, self.history, *more)
-        return made
+        return self.each(own)(x, self.offsets, history.values, history.starts, self.history, *more)
 
     def following(self, x: jax.Array, history: Rows, last: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(tokens, dim): the element after each token of the history, and whether it is such a token, (tokens,).
@@ -209,19 +203,15 @@ class Layout:
             order = Order.of(jnp.where(there, to, source.shape[0]), source.shape[0])
             return order.take(source), there
 
-        found: tuple[jax.Array, jax.Array] = self.each(own)(
-            x, self.offsets, self.history, history.values, history.starts, last
-        )
-        return found
+        return self.each(own)(x, self.offsets, self.history, history.values, history.starts, last)
 
     def looked_up(self, table: jax.Array, rows: jax.Array) -> jax.Array:
         """(tokens, dim): the rows of a small table, such as that of positions, for each token."""
         if self.shards is None:
             return small_lookup(table, rows)
         everywhere = PartitionSpec()  # type: ignore[no-untyped-call]
-        made: jax.Array = self.shards.each(small_lookup, (everywhere, self.shards.split), self.shards.split)(
-            table, rows
-        )
+        f = self.shards.each(small_lookup, (everywhere, self.shards.split), self.shards.split)
+        made: jax.Array = f(table, rows)
         return made
 
     def spread(self, x: jax.Array, values: jax.Array) -> jax.Array:
@@ -230,8 +220,7 @@ class Layout:
         def own(x: jax.Array, offsets: jax.Array, values: jax.Array) -> jax.Array:
             return spread(x.shape[0], self.most, values, offsets)
 
-        made: jax.Array = self.each(own)(x, self.offsets, values)
-        return made
+        return self.each(own)(x, self.offsets, values)
 
     def summed(self, x: jax.Array) -> jax.Array:
         """(batch, dim): the sum of the tokens of each example."""
@@ -239,8 +228,7 @@ class Layout:
         def own(x: jax.Array, offsets: jax.Array) -> jax.Array:
             return summed(x.shape[0], self.most, x, offsets)
 
-        made: jax.Array = self.each(own)(x, self.offsets)
-        return made
+        return self.each(own)(x, self.offsets)
 
     def softmax(self, scores: jax.Array) -> jax.Array:
         """(tokens, 1): the softmax of scores, (tokens, 1), over the tokens of each example, float32; 0 of padding."""
@@ -324,8 +312,7 @@ class Layout:
             rows = jnp.where(place < lengths[:, None], (offsets[:-1] + first)[:, None] + place, x.shape[0])
             return Order.of(rows.reshape(-1), x.shape[0]).take(x).reshape(lengths.shape[0], most, x.shape[1])
 
-        made: jax.Array = self.each(own)(x, self.offsets, first, lengths)
-        return made
+        return self.each(own)(x, self.offsets, first, lengths)
 
 
 def elements_of(sequence: Sequence, max_length: int | None = None) -> tuple[jax.Array, Layout]:

@@ -84,7 +84,6 @@ class Recorder:
         self._passes: list[Pass] = []
 
     def begin(self) -> Pass:
-        """Return the next pass."""
         number = len(self._passes)
         self._passes.append(Pass(None if self._past is None else self._past[number]))
         return self._passes[-1]

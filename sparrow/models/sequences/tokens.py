@@ -34,7 +34,6 @@ class TokenLayers(nnx.Module):
         self.norm = LayerNorm(output_dim, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Map ``(..., dim)`` to ``(..., output_dim)``."""
         h = self.hidden(x)
         return self.norm(self.linear(h * jax.nn.sigmoid(self.gate(h))))
 
@@ -95,7 +94,6 @@ class ContentTokens(nnx.Module):
         self.layers = TokenLayers(width, content.hidden_dim, output_dim, rngs=rngs)
 
     def history(self, x: jax.Array) -> jax.Array:
-        """Return the tokens of the history."""
         if self.own is not None:
             x = self.own(x)
         if self.extra is not None:
@@ -104,7 +102,6 @@ class ContentTokens(nnx.Module):
         return self.layers(x)
 
     def candidates(self, x: jax.Array) -> jax.Array:
-        """Return the tokens of the candidates."""
         if self.target is not None:
             x = self.target(x)
         return self.layers(x[..., : self.dim] if self.encoder == "slice" else x)
@@ -200,14 +197,16 @@ def history_group(model: str, inputs: Inputs, group: str, dim: int | None = None
     """Return a group that must hold sequences alone; with ``dim``, of that number of values per element."""
     found = inputs.sequence_group(group)
     if found.queries.names:
-        raise ValueError(f"{model}: the group '{group}' holds sequences alone; move '{found.queries.names[0]}' out")
+        single = found.queries.names[0]
+        raise ValueError(f"{model}: the group '{group}' holds sequences alone; move '{single}' to another group")
     if dim is not None and found.sequences.dim != dim:
         raise ValueError(f"{model}: the group '{group}' must hold {dim} number, got {found.sequences.dim}")
     return found
 
 
 def single_number(group: SequenceGroup, acts: Arrays, numbers: Arrays) -> Sequence:
-    """Return the sequence of a group of one, a number of each element."""
+    """Return the sequence of a group of one, a number of each element; float32, whatever the dtype of activations."""
     name = group.sequences.names[0]
-    held: Sequence = numbers[name] if name in numbers else acts[name]
-    return held
+    held = numbers[name] if name in numbers else acts[name]
+    made: Sequence = jax.tree.map(lambda x: x.astype(jnp.float32) if x.ndim > 1 else x, held)
+    return made

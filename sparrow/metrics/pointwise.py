@@ -1,8 +1,10 @@
-"""Metrics of predicted classes: accuracy, log loss, normalized entropy, calibration. Fixed size, jittable."""
+"""Metrics of each prediction with its label: errors, accuracy, log loss, entropy, calibration. Fixed size, jittable."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
+import math
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -14,12 +16,9 @@ import optax
 
 from sparrow import fields
 from sparrow.metrics import sums
-from sparrow.metrics.averages import AverageMetric, element_weight
-from sparrow.metrics.fixed import BinaryMetric, ratio, weighted
+from sparrow.metrics.fixed import BinaryMetric, FixedSizeMetric, ratio, weighted
 from sparrow.metrics.inputs import (
     BINARY,
-    FINITE,
-    PROBABILITY,
     UNIT,
     CheckedRows,
     Domain,
@@ -30,6 +29,119 @@ from sparrow.metrics.inputs import (
 )
 from sparrow.metrics.protocol import register_metric
 from sparrow.metrics.sums import Sum
+
+
+class AverageMetric(FixedSizeMetric):
+    """``sum w * v / sum w`` over all elements; a row's weight is that of each of its elements.
+
+    The base of one's own metrics that are means: a subclass defines `values`, and is jittable, weighted and mergeable.
+    """
+
+    @abc.abstractmethod
+    def values(self, batch: CheckedRows) -> Any:
+        """Return the value of every element, (n, ...), from ``batch.predictions`` and ``batch.labels``."""
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"total": (), "weight": ()}
+
+    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
+        values = self.values(batch)
+        return {
+            "total": sums.reduce(weighted(batch.weights, values).reshape(-1)),
+            "weight": element_weight(batch, per_row=math.prod(values.shape[1:])),
+        }
+
+    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
+        return ratio(xp, total["total"], total["weight"])
+
+
+def element_weight(batch: CheckedRows, per_row: int = 1) -> Sum:
+    """Return the weight of all elements of a batch; without weights their number, exactly."""
+    if batch.weights is None:
+        return sums.split(jnp.asarray(batch.predictions.shape[0] * per_row, jnp.int32))
+    return sums.reduce(batch.weights * per_row)
+
+
+@register_metric("mean")
+@dataclasses.dataclass(frozen=True)
+class Mean(AverageMetric):
+    """The mean of given values, such as a loss per example: ``sum w * v / sum w``. Labels are not used.
+
+    >>> metric = Mean()
+    >>> metric.compute(metric.update(metric.init(), [1.0, 4.0], weights=[3.0, 1.0]))
+    1.75
+    """
+
+    def values(self, batch: CheckedRows) -> Any:
+        return batch.predictions
+
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
+        predictions = as_floats(jnp, self.name, "predictions", predictions)
+        check_batch(self.name, predictions, None, weights)
+        return clean(predictions, None, weights, self._prediction_domain, self._label_domain)
+
+
+@register_metric("mae")
+@dataclasses.dataclass(frozen=True)
+class MAE(AverageMetric):
+    """Mean absolute error: ``sum w * |p - y| / sum w``.
+
+    >>> metric = MAE()
+    >>> metric.compute(metric.update(metric.init(), [1.0, 2.0], [1.5, 4.0]))
+    1.25
+    """
+
+    def values(self, batch: CheckedRows) -> Any:
+        return jnp.abs(batch.predictions - batch.labels)
+
+
+@register_metric("mse")
+@dataclasses.dataclass(frozen=True)
+class MSE(AverageMetric):
+    """Mean squared error: ``sum w * (p - y)^2 / sum w``.
+
+    >>> metric = MSE()
+    >>> metric.compute(metric.update(metric.init(), [1.0, 2.0], [1.0, 4.0]))
+    2.0
+    """
+
+    def values(self, batch: CheckedRows) -> Any:
+        return jnp.square(batch.predictions - batch.labels)
+
+
+@register_metric("rmse")
+@dataclasses.dataclass(frozen=True)
+class RMSE(MSE):
+    """Root of the mean squared error, over everything seen: ``sqrt(sum w * (p - y)^2 / sum w)``.
+
+    >>> metric = RMSE()
+    >>> metric.compute(metric.update(metric.init(), [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 6.0]))
+    1.0
+    """
+
+    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
+        return xp.sqrt(super()._value(total, xp))
+
+
+@register_metric("relative_l1")
+@dataclasses.dataclass(frozen=True)
+class RelativeL1(AverageMetric):
+    """Relative error of every element: mean of ``|y - p| / (max(|y|, |p|) + epsilon)``.
+
+    As TorchEasyRec defines it for the reconstructions of semantic ids.
+
+    >>> metric = RelativeL1(epsilon=0.0)
+    >>> metric.compute(metric.update(metric.init(), [1.0, 3.0], [2.0, 3.0]))
+    0.25
+    """
+
+    epsilon: float = 1e-4
+
+    def values(self, batch: CheckedRows) -> Any:
+        size = jnp.maximum(jnp.abs(batch.predictions), jnp.abs(batch.labels)) + self.epsilon
+        # 0 compared with 0 at epsilon 0 is no error.
+        return jnp.abs(batch.labels - batch.predictions) / jnp.where(size > 0, size, 1)
+
 
 LOWEST_LOG = -100.0  # of a probability that is 0: a wrong prediction that was certain costs 100, not infinity
 
@@ -54,23 +166,16 @@ class Accuracy(AverageMetric):
     def __post_init__(self) -> None:
         fields.integers_of(self, "top_k")
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        predictions = as_floats(jnp, self.name, "predictions", predictions)
-        labels = as_floats(jnp, self.name, "labels", labels)
-        check_batch(self.name, predictions, labels, weights)
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
         if predictions.ndim == 1 and self.top_k > 1:
             raise ValueError(
                 f"{self.name}.update: top_k={self.top_k} needs predictions (n, classes), got {predictions.shape}"
             )
-        domain = label_domain(self.name, predictions, labels, BINARY)
-        return clean(predictions, labels, weights, FINITE, domain)
+        return predictions, labels, label_domain(self.name, predictions, labels, BINARY)
 
-    @property
-    def _label_domain(self) -> Domain:
-        return Domain("0 or 1, or the index of a class", BINARY.contains)
+    _label_domain = Domain("0 or 1, or the index of a class", BINARY.contains)
 
     def values(self, batch: CheckedRows) -> Any:
-        """Return 1 where the class is right, else 0."""
         scores, labels = batch.predictions, batch.labels
         if scores.ndim == 1:
             right = (scores > np.float32(self.threshold)) == (labels == 1)
@@ -104,23 +209,13 @@ class LogLoss(AverageMetric):
 
     from_logits: bool = False
 
-    @property
-    def _prediction_domain(self) -> Domain:
-        return FINITE if self.from_logits else PROBABILITY
+    _neutral_prediction = 0.5
+    _label_domain = Domain("in [0, 1], or the index of a class", UNIT.contains)
 
-    @property
-    def _label_domain(self) -> Domain:
-        return Domain("in [0, 1], or the index of a class", UNIT.contains)
-
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        predictions = as_floats(jnp, self.name, "predictions", predictions)
-        labels = as_floats(jnp, self.name, "labels", labels)
-        check_batch(self.name, predictions, labels, weights)
-        domain = label_domain(self.name, predictions, labels, UNIT)
-        return clean(predictions, labels, weights, self._prediction_domain, domain, neutral_prediction=0.5)
+    def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
+        return predictions, labels, label_domain(self.name, predictions, labels, UNIT)
 
     def values(self, batch: CheckedRows) -> Any:
-        """Return the log loss of each row."""
         predictions, labels = batch.predictions, batch.labels
         if predictions.ndim == 1:
             return binary_log_loss(predictions, labels, self.from_logits)
