@@ -48,48 +48,26 @@ if TYPE_CHECKING:
     from sparrow.planning import plan
     from sparrow.rules import Rule
 
-_LAZY = {
-    "Dynamic": "sparrow.embedding:Dynamic",
-    "Embedder": "sparrow.embedding:Embedder",
-    "EmbeddingState": "sparrow.embedding:EmbeddingState",
-    "FeatureSpec": "sparrow.embedding:FeatureSpec",
-    "HostMemory": "sparrow.embedding:HostMemory",
-    "Jagged": "sparrow.embedding:Jagged",
-    "PackedBatch": "sparrow.embedding:PackedBatch",
-    "Placement": "sparrow.embedding:Placement",
-    "Ragged": "sparrow.embedding:Ragged",
-    "RowGrads": "sparrow.embedding:RowGrads",
-    "Sequence": "sparrow.embedding:Sequence",
-    "Sizes": "sparrow.embedding:Sizes",
-    "TableSpec": "sparrow.embedding:TableSpec",
-    "Rule": "sparrow.rules:Rule",
-    "backends": "sparrow.kernels:backends",
-    "Optimizer": "sparrow.optimizer:Optimizer",
-    "checkpoint": "sparrow.checkpoint",
-    "config": "sparrow.config",
-    "data": "sparrow.data",
-    "dense": "sparrow.dense",
-    "exports": "sparrow.exports",
-    "fit": "sparrow.frames:fit",
-    "guess": "sparrow.frames:guess",
-    "linen": "sparrow.embedding.layers.linen",
-    "losses": "sparrow.losses",
-    "metrics": "sparrow.metrics",
-    "models": "sparrow.models",
-    "nnx": "sparrow.embedding.layers.nnx",
-    "plan": "sparrow.planning:plan",
-    "rules": "sparrow.rules",
-    "runs": "sparrow.runs",
-    "schedules": "sparrow.schedules",
-    "serving": "sparrow.serving",
+_NAMES = {
+    "sparrow.embedding": (
+        *("Dynamic", "Embedder", "EmbeddingState", "FeatureSpec", "HostMemory", "Jagged", "PackedBatch", "Placement"),
+        *("Ragged", "RowGrads", "Sequence", "Sizes", "TableSpec"),
+    ),
+    "sparrow.frames": ("fit", "guess"),
+    "sparrow.kernels": ("backends",),
+    "sparrow.optimizer": ("Optimizer",),
+    "sparrow.planning": ("plan",),
+    "sparrow.rules": ("Rule",),
 }
+"""The public names that modules hold; the others are modules."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        module, _, attribute = _LAZY[name].partition(":")
-        value = importlib.import_module(module)
-        return getattr(value, attribute) if attribute else value
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    if name in __all__:
+        return importlib.import_module(f"sparrow.{'embedding.layers.' * (name in ('linen', 'nnx'))}{name}")
     raise AttributeError(f"module 'sparrow' has no attribute '{name}'")
 
 

@@ -1,17 +1,33 @@
-"""`Command`: one command of the command line, and the arguments that several commands have."""
+"""`Command`: one command of the command line, its arguments as data, and those that several commands have."""
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from sparrow.processes import Restarts
 
-
 KINDS: Final = ("ivf", "ivf_sq8", "hnsw")
 """The kinds of approximate search: `sparrow.retrieval.KINDS`, which takes long to import."""
+
+Run = Callable[[argparse.Namespace], None]
+
+
+class Argument(NamedTuple):
+    """An argument of a command.
+
+    Attributes:
+      flags: its names.
+      options: its further options, as ``add_argument`` of argparse takes them.
+      of_group: whether it is one of the options of several processes.
+    """
+
+    flags: tuple[str, ...]
+    options: dict[str, Any]
+    of_group: bool = False
 
 
 class Command(NamedTuple):
@@ -20,77 +36,75 @@ class Command(NamedTuple):
     Attributes:
       name: the word on the command line.
       text: one sentence for its help.
-      arguments: adds its arguments to its parser.
+      arguments: its arguments, in order.
       run: runs it with the parsed options. Heavy modules are imported inside.
-      compiles: whether it compiles programs, which are kept for the next time.
-      modules: heavy modules that every use of it needs, imported before it runs.
-      first_line: returns a line to write before anything is imported, for a command that takes a while.
+      modules: heavy modules that every use of it needs, imported before it runs; it compiles programs, which are kept
+        for the next time.
+      doing: the word for what it does with a config, for a line that is written before anything is imported.
       restarts: returns the rules by which its processes begin again, where its options ask for it.
     """
 
     name: str
     text: str
-    arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], None]
-    compiles: bool = False
+    arguments: tuple[Argument, ...]
+    run: Run
     modules: tuple[str, ...] = ()
-    first_line: Callable[[argparse.Namespace], str] | None = None
+    doing: str = ""
     restarts: Callable[[argparse.Namespace], Restarts] | None = None
 
 
-def add_overrides(parser: argparse.ArgumentParser) -> None:
-    """Add the overrides of a config's fields, which may stand anywhere on the line."""
-    parser.add_argument("overrides", nargs="*", metavar="FIELD=VALUE", help="such as train.batch_size=4096")
+def arg(*flags: str, of_group: bool = False, **options: Any) -> Argument:
+    """Return an argument of a command."""
+    return Argument(flags, options, of_group)
 
 
-def add_step(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of a checkpoint."""
-    text = "the checkpoint; by default the best where known, else the last"
-    parser.add_argument("--step", type=step, metavar="N|best|last", help=text)
+def command(name: str, *arguments: Argument, **fields: Any) -> Callable[[Run], Command]:
+    """Return a decorator that makes a command of the function that runs it, whose docstring is the text of its help."""
+    return lambda run: Command(name, run.__doc__ or "", arguments, run, **fields)
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+def number(words: str, kind: type, least: float, most: float = math.inf) -> Callable[[str], Any]:
+    """Return the type of an argument: a number from ``least`` to ``most``, which errors call by ``words``."""
+
+    def read(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most or value == math.inf:
+            raise argparse.ArgumentTypeError(f"must be {words}, got '{text}'")
+        return value
+
+    return read
 
 
-def seconds(text: str) -> float:
-    """Return a number of seconds above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got '{text}'")
-    return value
+_TINY: Final = math.nextafter(0.0, 1.0)
+at_least_one: Final = number("an integer of at least 1", int, 1)
+above_zero: Final = number("a number above 0", float, _TINY)
+seconds: Final = number("a number of seconds above 0", float, _TINY)
 
 
-def step(text: str) -> int | Literal["best", "last"]:
-    """Return the step of a checkpoint, "best" or "last"."""
-    words: dict[str, Literal["best", "last"]] = {"best": "best", "last": "last"}
-    return words[text] if text in words else at_least_one(text)
+def names(text: str) -> list[str]:
+    """Return names that are separated by commas."""
+    return [name for name in text.split(",") if name]
 
 
-step.__name__ = "step (an integer of at least 1, best or last)"
+def _step(text: str) -> int | Literal["best", "last"]:
+    if text == "best" or text == "last":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a step (an integer of at least 1, best or last), got '{text}'")
+    return int(text)
 
 
-def at_least_one(text: str) -> int:
-    """Return an integer of at least 1."""
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
-
-
-at_least_one.__name__ = "integer of at least 1"  # argparse shows it in errors
-
-
-def above_zero(text: str) -> float:
-    """Return a number above 0."""
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError(text)
-    return value
-
-
-above_zero.__name__ = "number above 0"
+OVERRIDES: Final = arg("overrides", nargs="*", metavar="FIELD=VALUE", help="such as train.batch_size=4096")
+"""The overrides of a config's fields, which may stand anywhere on the line."""
+STEP: Final = arg(
+    "--step", type=_step, metavar="N|best|last", help="the checkpoint; by default the best where known, else the last"
+)
+JSON: Final = arg("--json", action="store_true", help="print one JSON object")
+BATCH_SIZE: Final = arg("--batch-size", type=at_least_one, help="rows at a time; by default as in evaluation")
+CANDIDATES: Final = arg("--candidates", type=at_least_one, default=100, help="items that --ranker orders; default 100")
+NO_VERIFY: Final = arg(
+    "--no-verify", dest="verify", action="store_false", help="do not compare the checksum of an export's tables"
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from sparrow.cli.command import Command
+from sparrow.cli.command import arg, command
 from sparrow.cli.output import out
 
 BASH = """\
@@ -31,13 +31,9 @@ autoload -Uz bashcompinit && bashcompinit
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument("shell", choices=("bash", "zsh"))
-
-
-def run(options: argparse.Namespace) -> None:
-    """Write the script."""
+@command("completion", arg("shell", choices=("bash", "zsh")))
+def completion(options: argparse.Namespace) -> None:
+    """Write a script of completions: source <(sparrow completion bash), or zsh."""
     from sparrow.cli.parsing import make_parser
 
     out((ZSH if options.shell == "zsh" else "") + _script(make_parser()), end="")
@@ -56,8 +52,3 @@ def _words(command: argparse.ArgumentParser) -> list[str]:
     shown = [action for action in command._actions if action.help != argparse.SUPPRESS]
     options = [option for action in shown for option in action.option_strings if option.startswith("--")]
     return options + [str(choice) for action in shown if not action.option_strings for choice in action.choices or ()]
-
-
-COMMAND = Command(
-    "completion", "Write a script of completions: source <(sparrow completion bash), or zsh.", arguments, run
-)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from sparrow.cli.command import Command, at_least_one
-from sparrow.cli.inputs import add_config, given_config, is_torcheasyrec, make_folder
+from sparrow.cli.command import arg, at_least_one, command
+from sparrow.cli.inputs import CONFIG, given_config, is_torcheasyrec, make_folder
 from sparrow.cli.output import Mistake, out
 from sparrow.files import at
 
 
-def sample_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    add_config(parser, output="the folder for the files, made if needed")
-    parser.add_argument(
-        "--rows", type=at_least_one, default=10_000, metavar="N", help="rows to train on; 10,000 unless given"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="another seed gives other rows; 0 unless given")
-
-
-def sample_run(options: argparse.Namespace) -> None:
-    """Write files that fit a config, and the config that reads them."""
+@command(
+    "sample",
+    CONFIG[0],
+    arg("output", metavar="OUT", help="the folder for the files, made if needed"),
+    *CONFIG[1:],
+    arg("--rows", type=at_least_one, default=10_000, metavar="N", help="rows to train on; 10,000 unless given"),
+    arg("--seed", type=int, default=0, help="another seed gives other rows; 0 unless given"),
+)
+def sample(options: argparse.Namespace) -> None:
+    """Write files that fit a config, to try it without its data."""
     from sparrow import config, samples
 
     folder = Path(options.output)
@@ -37,27 +36,21 @@ def sample_run(options: argparse.Namespace) -> None:
     out(f"{folder / 'config.yaml'}: sparrow train {folder / 'config.yaml'}" + ("" if made.model_dir else " RUN"))
 
 
-SAMPLE = Command("sample", "Write files that fit a config, to try it without its data.", sample_arguments, sample_run)
-
-
-def vocab_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument("data", help="Parquet files; text files with --separator; or the folder of a run")
-    parser.add_argument(
+@command(
+    "vocab",
+    arg("data", help="Parquet files; text files with --separator; or the folder of a run"),
+    arg(
         "columns",
         nargs="*",
         metavar="COLUMN",
         help="NAME, or NAME:SEPARATOR where a string holds several words; table of a run",
-    )
-    parser.add_argument(
-        "--output", default=".", metavar="FOLDER", help="folder of the files; by default the current one"
-    )
-    parser.add_argument("--separator", help="read text files with this separator, and a header")
-    parser.add_argument("--min-count", type=at_least_one, default=1, help="leave out rarer words")
-    parser.add_argument("--max-words", type=at_least_one, help="keep this many of the most frequent words")
-
-
-def vocab_run(options: argparse.Namespace) -> None:
+    ),
+    arg("--output", default=".", metavar="FOLDER", help="folder of the files; by default the current one"),
+    arg("--separator", help="read text files with this separator, and a header"),
+    arg("--min-count", type=at_least_one, default=1, help="leave out rarer words"),
+    arg("--max-words", type=at_least_one, help="keep this many of the most frequent words"),
+)
+def vocab(options: argparse.Namespace) -> None:
     """Build vocabularies of columns, or show the ids of a run's dynamic tables."""
     if (at(options.data) / "checkpoints").is_dir():
         _ids_of_run(options)
@@ -101,8 +94,3 @@ def _column_and_separator(text: str) -> tuple[str, str | None]:
     if not column or (colon and not separator):
         raise Mistake(f"a column is written NAME or NAME:SEPARATOR, got {text!r}")
     return column, separator or None
-
-
-VOCAB = Command(
-    "vocab", "Build vocabularies of columns, or show the ids of a run's dynamic tables.", vocab_arguments, vocab_run
-)

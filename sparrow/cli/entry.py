@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sparrow.cli.output import Mistake, begin, error_lines, note, set_quiet
 from sparrow.cli.parsing import parsed
+from sparrow.versions import __version__
 
 FAILED: Final = 1
 USER_ERROR: Final = 2
@@ -29,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.owns_process:
         collect_next_to_nothing()
     set_quiet(options.quiet)
-    if options.command.first_line is not None:
-        begin(options.command.first_line(options))
+    if options.command.doing:
+        begin(f"sparrow {__version__}: {options.command.doing} {options.config}")
     if not hasattr(options, "supervised"):  # a command of one process
         return _run(options)
     from sparrow.cli.group import in_group
@@ -41,8 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     try:
         for file in options.imports or ():
-            _run_file(file)
-        if options.command.compiles:
+            importlib.import_module("sparrow.files").run_file(file)
+        if options.command.modules:
             keep_programs()
         for module in options.command.modules:
             importlib.import_module(module)
@@ -71,12 +72,6 @@ def _run(options: argparse.Namespace) -> int:
             raise
         return error_lines(f"the memory is full: {str(error).splitlines()[0]}", FAILED)
     return 0
-
-
-def _run_file(file: str) -> None:
-    from sparrow.files import run_file
-
-    run_file(file)
 
 
 def _sentence(error: OSError | MemoryError) -> str:

@@ -6,21 +6,21 @@ import argparse
 import json
 from typing import Any
 
-from sparrow.cli.command import Command, add_json, add_overrides, add_step, at_least_one
-from sparrow.cli.group import add_group
-from sparrow.cli.inputs import add_path, loaded
+from sparrow.cli.command import JSON, OVERRIDES, STEP, arg, at_least_one, command
+from sparrow.cli.group import GROUP
+from sparrow.cli.inputs import PATHS, loaded
 from sparrow.cli.output import Mistake, note, out
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument("model_dir")
-    add_overrides(parser)
-    add_path(parser, "eval_input_path")
-    add_step(parser)
-    add_json(parser)
-    parser.add_argument("--export", metavar="FOLDER", help="show the metrics of an export of this run beside its own")
-    parser.add_argument(
+@command(
+    "eval",
+    arg("model_dir"),
+    OVERRIDES,
+    PATHS["eval_input_path"],
+    STEP,
+    JSON,
+    arg("--export", metavar="FOLDER", help="show the metrics of an export of this run beside its own"),
+    arg(
         "--importance",
         type=at_least_one,
         nargs="?",
@@ -28,12 +28,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ROWS",
         help="show the growth of the loss when the values of a feature are permuted, on 20,000 rows unless given, and "
         "keep it for the report",
-    )
-    add_group(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Evaluate a saved model on its data for evaluation."""
+    ),
+    *GROUP,
+    modules=("sparrow.runs",),
+)
+def evaluate(options: argparse.Namespace) -> None:
+    """Evaluate a trained model."""
     run = loaded(options)
     if options.eval_input_path is None and run.config.data.evaluate_rows is None:
         raise Mistake(
@@ -79,6 +79,3 @@ def _importance(run: Any, options: argparse.Namespace) -> None:
     width = max(map(len, found))
     for name, results in found.items():
         out(f"{name:{width}}  " + "  ".join(f"{result} {value:+.4g}" for result, value in results.items()))
-
-
-COMMAND = Command("eval", "Evaluate a trained model.", arguments, run, compiles=True, modules=("sparrow.runs",))

@@ -9,24 +9,26 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from sparrow.cli.command import at_least_one
+from sparrow.cli.command import arg, at_least_one
 from sparrow.cli.output import Mistake, error_lines, note, silence, tell_errors_to
 
 FAILED, USER_ERROR = 1, 2
 
 
-def add_group(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Add the options of several processes, and return their group."""
-    group = parser.add_argument_group(
-        "several processes", "SLURM, Open MPI, Kubernetes, TPU slices and torchrun are detected without options."
+GROUP_HELP: Final = "SLURM, Open MPI, Kubernetes, TPU slices and torchrun are detected without options."
+GROUP: Final = tuple(
+    argument._replace(of_group=True)
+    for argument in (
+        arg("--processes", type=at_least_one, default=1, metavar="N", help="start N on this machine"),
+        arg("--coordinator", metavar="HOST:PORT", help="the first process, for processes started by hand"),
+        arg("--num-processes", type=at_least_one, metavar="N", help="the number of them"),
+        arg("--process-id", type=int, metavar="I", help="the number of this one, from 0"),
+        arg("--supervised", type=int, nargs="?", const=-1, help=argparse.SUPPRESS),
     )
-    group.add_argument("--processes", type=at_least_one, default=1, metavar="N", help="start N on this machine")
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="the first process, for processes started by hand")
-    group.add_argument("--num-processes", type=at_least_one, metavar="N", help="the number of them")
-    group.add_argument("--process-id", type=int, metavar="I", help="the number of this one, from 0")
-    group.add_argument("--supervised", type=int, nargs="?", const=-1, help=argparse.SUPPRESS)
-    return group
+)
+"""The options of several processes."""
 
 
 def in_group(options: argparse.Namespace, arguments: Sequence[str], run: Callable[[argparse.Namespace], int]) -> int:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrow.cli.command import add_overrides
+from sparrow.cli.command import OVERRIDES, arg
 from sparrow.cli.output import Mistake, note
 from sparrow.files import AnyPath
 
@@ -25,29 +25,22 @@ THEIRS: Final = {
 OURS: Final = {"train_input_path": "data.train.path", "fine_tune_checkpoint": "train.start_from.folder"}
 """The fields of a config of Sparrow that the same options set."""
 
-_HELP: Final = {
-    "train_input_path": "files to train on, instead of the config's",
-    "eval_input_path": "files to evaluate on, instead of the config's",
-    "fine_tune_checkpoint": "folder of a run to take the first weights from",
-}
-
-
-def add_config(parser: argparse.ArgumentParser, output: str | None = None) -> None:
-    """Add the config, its overrides, and the options that set its paths; ``output``: the help of a folder to write."""
-    parser.add_argument("config")
-    if output is not None:
-        parser.add_argument("output", metavar="OUT", help=output)
-    add_overrides(parser)
-    for name in THEIRS:
-        add_path(parser, name)
-    parser.add_argument(
-        "--edit_config_json", "--edit-config-json", metavar="JSON", help="fields of a TorchEasyRec config to set"
+PATHS: Final = {
+    name: arg(f"--{name}", f"--{name.replace('_', '-')}", metavar="PATH", help=text)
+    for name, text in (
+        ("train_input_path", "files to train on, instead of the config's"),
+        ("eval_input_path", "files to evaluate on, instead of the config's"),
+        ("fine_tune_checkpoint", "folder of a run to take the first weights from"),
     )
-
-
-def add_path(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add one of the options of paths, with dashes or underlines."""
-    parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", metavar="PATH", help=_HELP[name])
+}
+"""The options of paths."""
+CONFIG: Final = (
+    arg("config"),
+    OVERRIDES,
+    *PATHS.values(),
+    arg("--edit_config_json", "--edit-config-json", metavar="JSON", help="fields of a TorchEasyRec config to set"),
+)
+"""The config, its overrides, and the options that set its paths."""
 
 
 def is_torcheasyrec(path: str) -> bool:

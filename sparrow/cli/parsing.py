@@ -5,40 +5,28 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from sparrow.cli import (
-    completion,
-    configs,
-    data,
-    evaluate,
-    export,
-    plan,
-    predict,
-    recommend,
-    reports,
-    serve,
-    train,
-    tune,
-)
+from sparrow.cli import completion, configs, data, evaluate, export, plan, predict, recommend, reports, serve, train
+from sparrow.cli.group import GROUP_HELP
 from sparrow.versions import __version__
 
 COMMANDS = (
-    configs.INIT,
-    train.COMMAND,
-    tune.COMMAND,
-    evaluate.COMMAND,
-    predict.COMMAND,
-    recommend.RECOMMEND,
-    export.COMMAND,
-    serve.COMMAND,
-    reports.REPORT,
-    reports.COMPARE,
-    plan.PLAN,
-    plan.FEED,
-    data.SAMPLE,
-    recommend.TREE,
-    configs.IMPORT_CONFIG,
-    data.VOCAB,
-    completion.COMMAND,
+    configs.init,
+    train.train,
+    train.tune,
+    evaluate.evaluate,
+    predict.predict,
+    recommend.recommend,
+    export.export,
+    serve.serve,
+    reports.report,
+    reports.compare,
+    plan.plan,
+    plan.feed,
+    data.sample,
+    recommend.tree,
+    configs.import_config,
+    data.vocab,
+    completion.completion,
 )
 
 
@@ -77,5 +65,8 @@ def make_parser() -> argparse.ArgumentParser:
         added.add_argument(
             "--import", dest="imports", action="append", metavar="FILE", help="Python file with parts of your own"
         )
-        command.arguments(added)
+        grouped = any(argument.of_group for argument in command.arguments)
+        group = added.add_argument_group("several processes", GROUP_HELP) if grouped else added
+        for argument in command.arguments:
+            (group if argument.of_group else added).add_argument(*argument.flags, **argument.options)
     return parser

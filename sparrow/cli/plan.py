@@ -7,35 +7,26 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sparrow.cli.command import Command, above_zero, add_json, at_least_one, seconds
-from sparrow.cli.inputs import add_config, given_config
+from sparrow.cli.command import JSON, above_zero, arg, at_least_one, command, seconds
+from sparrow.cli.inputs import CONFIG, given_config
 from sparrow.cli.output import out
 
 
-def plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    add_config(parser)
-    add_json(parser)
-    parser.add_argument("--devices", type=at_least_one, metavar="N", help="devices; by default those of train.mesh")
-    parser.add_argument("--processes", type=at_least_one, default=1, metavar="P", help="processes that share them")
-    parser.add_argument(
-        "--link", type=above_zero, default=50.0, help="GB/s between devices of a process; 50 unless given"
-    )
-    parser.add_argument(
-        "--network", type=above_zero, default=12.5, help="GB/s of a process to others; 12.5 unless given"
-    )
-    parser.add_argument("--memory", type=above_zero, help="GB/s of a device's memory; by default as measured here")
-    parser.add_argument(
-        "--latency", type=above_zero, default=50.0, help="microseconds of a collective; 50 unless given"
-    )
-
-    parser.add_argument(
-        "--save", metavar="FILE", help="write the config with this placement of its tables, for as many devices"
-    )
-
-
-def plan_run(options: argparse.Namespace) -> None:
-    """Show the plan of a config."""
+@command(
+    "plan",
+    *CONFIG,
+    JSON,
+    arg("--devices", type=at_least_one, metavar="N", help="devices; by default those of train.mesh"),
+    arg("--processes", type=at_least_one, default=1, metavar="P", help="processes that share them"),
+    arg("--link", type=above_zero, default=50.0, help="GB/s between devices of a process; 50 unless given"),
+    arg("--network", type=above_zero, default=12.5, help="GB/s of a process to others; 12.5 unless given"),
+    arg("--memory", type=above_zero, help="GB/s of a device's memory; by default as measured here"),
+    arg("--latency", type=above_zero, default=50.0, help="microseconds of a collective; 50 unless given"),
+    arg("--save", metavar="FILE", help="write the config with this placement of its tables, for as many devices"),
+    modules=("sparrow.planning",),
+)
+def plan(options: argparse.Namespace) -> None:
+    """Predict the memory and speed of a config, without training."""
     from sparrow import planning
 
     loaded = given_config(options)
@@ -67,36 +58,16 @@ def _save(loaded: Any, many: Any, path: str) -> None:
     Path(path).write_text(config.dumps(config.from_mapping(fields)), encoding="utf-8")
 
 
-PLAN = Command(
-    "plan",
-    "Predict the memory and speed of a config, without training.",
-    plan_arguments,
-    plan_run,
-    compiles=True,
-    modules=("sparrow.planning",),
+@command(
+    "feed",
+    *CONFIG,
+    arg("--seconds", type=seconds, default=10.0, help="to measure, at most; 10 unless given"),
+    JSON,
+    modules=("sparrow.runs",),
 )
-
-
-def feed_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    add_config(parser)
-    parser.add_argument("--seconds", type=seconds, default=10.0, help="to measure, at most; 10 unless given")
-    add_json(parser)
-
-
-def feed_run(options: argparse.Namespace) -> None:
-    """Time the feed of a config."""
+def feed(options: argparse.Namespace) -> None:
+    """Time the way from files to the device alone, and name its slowest stage."""
     from sparrow import runs
 
     times = runs.time_feed(given_config(options), options.seconds)
     out(json.dumps(times.to_dict(), indent=1) if options.json else "\n".join(times.lines()))
-
-
-FEED = Command(
-    "feed",
-    "Time the way from files to the device alone, and name its slowest stage.",
-    feed_arguments,
-    feed_run,
-    compiles=True,
-    modules=("sparrow.runs",),
-)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 
-from sparrow.cli.command import Command, add_json
+from sparrow.cli.command import JSON, arg, command
 from sparrow.cli.output import Mistake, note, out
 
-
-def report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="the folder of a run, finished or not")
-    parser.add_argument("--output", metavar="FILE", help="by default RUN/report.html; for several runs, report.html")
+_RUNS = arg("runs", nargs="+", metavar="RUN", help="the folder of a run, finished or not")
 
 
-def report_run(options: argparse.Namespace) -> None:
-    """Write the report of runs."""
+@command(
+    "report",
+    _RUNS,
+    arg("--output", metavar="FILE", help="by default RUN/report.html; for several runs, report.html"),
+)
+def report(options: argparse.Namespace) -> None:
+    """Write the report of a run, or of several compared, as one HTML file."""
     from sparrow.reports import unshared, write_report
 
     for line in unshared(options.runs):
@@ -24,20 +25,14 @@ def report_run(options: argparse.Namespace) -> None:
     out(str(write_report(options.runs, options.output)))
 
 
-REPORT = Command(
-    "report", "Write the report of a run, or of several compared, as one HTML file.", report_arguments, report_run
+@command(
+    "compare",
+    _RUNS,
+    arg("--by", metavar="NUMBER", help="the number to sort by, such as auc; by default the given order"),
+    JSON,
 )
-
-
-def compare_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="the folder of a run, finished or not")
-    parser.add_argument("--by", metavar="NUMBER", help="the number to sort by, such as auc; by default the given order")
-    add_json(parser)
-
-
-def compare_run(options: argparse.Namespace) -> None:
-    """Show the last numbers of runs side by side, and the fields of their configs that differ."""
+def compare(options: argparse.Namespace) -> None:
+    """Show the last numbers of runs, and the fields of their configs that differ."""
     from sparrow import reports
 
     compared = reports.compare(options.runs)
@@ -46,11 +41,3 @@ def compare_run(options: argparse.Namespace) -> None:
             raise Mistake(f"--by: the runs have no number '{options.by}'; they have {', '.join(compared.numbers)}")
         compared = compared.sorted_by(options.by)
     out(json.dumps(compared.to_dict(), indent=1) if options.json else compared.text())
-
-
-COMPARE = Command(
-    "compare",
-    "Show the last numbers of runs, and the fields of their configs that differ.",
-    compare_arguments,
-    compare_run,
-)

@@ -1,4 +1,4 @@
-"""``sparrow train``."""
+"""``sparrow train`` and ``sparrow tune``."""
 
 from __future__ import annotations
 
@@ -7,57 +7,15 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from sparrow.cli.command import Command, at_least_one
-from sparrow.cli.group import add_group
-from sparrow.cli.inputs import add_config, given_config
-from sparrow.cli.output import Mistake, is_quiet
+from sparrow.cli.command import arg, at_least_one, command
+from sparrow.cli.group import GROUP
+from sparrow.cli.inputs import CONFIG, given_config
+from sparrow.cli.output import Mistake, is_quiet, out
 from sparrow.files import at, is_remote
-from sparrow.versions import __version__
 
 if TYPE_CHECKING:
     from sparrow.config import Config
     from sparrow.processes import Restarts
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    add_config(parser)
-    parser.add_argument(
-        "--model-dir", "--model_dir", help="folder of the model and its logs; by default the config's model_dir"
-    )
-    parser.add_argument("--resume", action="store_true", help="continue the run in the folder from its last checkpoint")
-    parser.add_argument(
-        "--continue",
-        dest="onward",
-        metavar="RUN",
-        help="go on with the run in this folder on new data, such as the next day's: data.train.path=...",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
-    parser.add_argument(
-        "--profile",
-        type=at_least_one,
-        nargs="?",
-        const=10,
-        metavar="STEPS",
-        help="trace some steps, 10 unless given, to FOLDER/profile, for Perfetto, XProf or TensorBoard",
-    )
-    group = add_group(parser)
-    group.add_argument(
-        "--restarts",
-        type=at_least_one,
-        default=0,
-        metavar="N",
-        help="begin again up to N times where a process is lost",
-    )
-    group.add_argument(
-        "--elastic",
-        type=at_least_one,
-        nargs="?",
-        const=1,
-        metavar="MIN",
-        help="go on with fewer processes, at least MIN, where the same number did not reach a new checkpoint",
-    )
-    group.add_argument("--restarted", action="store_true", help=argparse.SUPPRESS)
 
 
 def restarts(options: argparse.Namespace) -> Restarts:
@@ -86,8 +44,51 @@ def restarts(options: argparse.Namespace) -> Restarts:
     return processes.Restarts(options.restarts, lambda: None if (found := newest()) == replaced else found, fewer)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Train the model of a config."""
+@command(
+    "train",
+    *CONFIG,
+    arg("--model-dir", "--model_dir", help="folder of the model and its logs; by default the config's model_dir"),
+    arg("--resume", action="store_true", help="continue the run in the folder from its last checkpoint"),
+    arg(
+        "--continue",
+        dest="onward",
+        metavar="RUN",
+        help="go on with the run in this folder on new data, such as the next day's: data.train.path=...",
+    ),
+    arg("--overwrite", action="store_true", help="replace the run in the folder"),
+    arg(
+        "--profile",
+        type=at_least_one,
+        nargs="?",
+        const=10,
+        metavar="STEPS",
+        help="trace some steps, 10 unless given, to FOLDER/profile, for Perfetto, XProf or TensorBoard",
+    ),
+    *GROUP,
+    arg(
+        "--restarts",
+        type=at_least_one,
+        default=0,
+        metavar="N",
+        help="begin again up to N times where a process is lost",
+        of_group=True,
+    ),
+    arg(
+        "--elastic",
+        type=at_least_one,
+        nargs="?",
+        const=1,
+        metavar="MIN",
+        help="go on with fewer processes, at least MIN, where the same number did not reach a new checkpoint",
+        of_group=True,
+    ),
+    arg("--restarted", action="store_true", help=argparse.SUPPRESS, of_group=True),
+    modules=("sparrow.runs",),
+    doing="training",
+    restarts=restarts,
+)
+def train(options: argparse.Namespace) -> None:
+    """Train the model of a config (.yaml, .json, .py, or TorchEasyRec's .config)."""
     from sparrow import runs
 
     loaded = given_config(options)
@@ -122,18 +123,37 @@ def _folder(options: argparse.Namespace, loaded: Config) -> str:
     return str(folder)
 
 
-def first_line(options: argparse.Namespace) -> str:
-    """Return the line that shows that something happens."""
-    return f"sparrow {__version__}: training {options.config}"
-
-
-COMMAND = Command(
-    "train",
-    "Train the model of a config (.yaml, .json, .py, or TorchEasyRec's .config).",
-    arguments,
-    run,
-    compiles=True,
+@command(
+    "tune",
+    arg("config"),
+    arg(
+        "overrides",
+        nargs="*",
+        metavar="FIELD=VALUES",
+        help="to search: LOW..HIGH, LOW..HIGH:log, or A|B|C in quotes; FIELD=VALUE is the same in all trials",
+    ),
+    arg("--folder", default="tune", help="folder of the search, which continues there; by default tune"),
+    arg("--trials", type=at_least_one, default=20, help="number of trials; by default 20"),
+    arg("--metric", help="the result to improve; by default the one of early stopping, or the loss"),
+    arg("--mode", choices=("min", "max"), help="by default min for losses and errors, else max"),
+    arg("--seed", type=int, default=0, help="seed of the search; by default 0"),
     modules=("sparrow.runs",),
-    first_line=first_line,
-    restarts=restarts,
+    doing="tuning",
 )
+def tune(options: argparse.Namespace) -> None:
+    """Search over fields of a config with Optuna: resumable, bad trials end early."""
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        raise Mistake('tuning needs optuna: pip install "sparrow-rec[tune]"') from None
+    from sparrow import config, tuning
+
+    space = {text: tuning.searched(text) for text in options.overrides}
+    fixed = [text for text, searched in space.items() if searched is None]
+    tuning.tune(
+        lambda overrides: config.load(options.config, [*fixed, *overrides]),
+        options.folder,
+        [searched for searched in space.values() if searched is not None],
+        **{name: getattr(options, name) for name in ("trials", "metric", "mode", "seed")},
+        log=out,
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from sparrow import config as configs
 from sparrow.config import ConfigError
 from sparrow.data import DataError, opened
 from sparrow.frames.guessing import SAMPLE, Guess, guess
-from sparrow.registry import nearest
+from sparrow.registry import dump_yaml, nearest
 
 TARGETS: Final = ("label", "target", "click", "clicked", "is_click", "y", "like", "liked", "buy", "purchase", "rating")
 """Columns that look like the thing to predict."""
@@ -28,8 +27,6 @@ COMMENTS: Final = {
 }
 INLINE: Final = 20
 """Vocabularies of more words are built by the run."""
-_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_PLAIN: Final = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
 
 def first_config(
@@ -130,41 +127,7 @@ def _text(path: Path, made: Guess) -> str:
 def _flow(value: Any) -> str:
     """Return a value as YAML on one line.
 
-    >>> _flow({"name": "price", "dim": 2, "log": True, "path": "a b"})
-    '{name: price, dim: 2, log: true, path: "a b"}'
+    >>> _flow({"name": "price", "dim": 2, "log": True, "path": "a, b"})
+    "{name: price, dim: 2, log: true, path: 'a, b'}"
     """
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_flow(key)}: {_flow(held)}" for key, held in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    if isinstance(value, str) and _WORD.fullmatch(value) and value.lower() not in _PLAIN:
-        return value
-    if isinstance(value, float):
-        return _number(value)
-    if isinstance(value, str):
-        return _quoted(value)
-    return json.dumps(value)
-
-
-def _quoted(text: str) -> str:
-    """Return a string in quotes; characters that cannot be seen are escaped.
-
-    >>> print(_quoted('größe\\n"x"'), _quoted("a\\u2028b\\ufeff"))
-    "größe\\n\\"x\\"" "a\\u2028b\\ufeff"
-    """
-    return "".join(char if char.isprintable() else _escaped(char) for char in json.dumps(text, ensure_ascii=False))
-
-
-def _escaped(char: str) -> str:
-    return f"\\U{ord(char):08x}" if ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
-
-
-def _number(value: float) -> str:
-    """Return a number as YAML reads it: with a point before an exponent.
-
-    >>> _number(1e-05), _number(0.25)
-    ('1.0e-05', '0.25')
-    """
-    text = repr(value)
-    mantissa, mark, exponent = text.partition("e")
-    return f"{mantissa}.0e{exponent}" if mark and "." not in mantissa else text
+    return dump_yaml([value], default_flow_style=True, width=math.inf).strip()[1:-1]

@@ -7,5 +7,4 @@ compiler, the rows that a step touches from the run's own data, and the rates of
 from sparrow.embedding import Links
 from sparrow.planning.many import ManyDevices, spread
 from sparrow.planning.planning import Plan, plan
-from sparrow.planning.show import show
-from sparrow.planning.show_many import show_spread
+from sparrow.planning.show import show, show_spread

@@ -1,20 +1,22 @@
-"""Advice that makes a run smaller, or fit: each piece with the bytes that it saves."""
+"""Advice that makes a run smaller, with the bytes that it saves; lines for a config whose tables do not fit."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow import rules
 from sparrow.embedding import TableSpec, table_bytes
 from sparrow.planning.movement import Movement
+from sparrow.planning.sizes import TableSize
 from sparrow.reports import size
 from sparrow.rules import Rule
 
 WORTH: Final = 0.02
-"""Less than this share of the whole is not worth a line."""
+"""Savings below this share of the state are not worth a line."""
 SMALLER: Final[Mapping[type[Rule], type[Rule]]] = {
     rules.Adagrad: rules.RowwiseAdagrad,
     rules.Adam: rules.PartialRowwiseAdam,
@@ -24,13 +26,13 @@ SMALLER: Final[Mapping[type[Rule], type[Rule]]] = {
 
 
 def advice(specs: Sequence[TableSpec], state: int, movement: Movement, steps: int | None) -> list[str]:
-    """Lines, those that save the most first.
+    """Return a line for each change, the one that saves the most first.
 
     Args:
       specs: the tables.
-      state: bytes of the whole state.
+      state: bytes of the complete state.
       movement: the lookups of a step.
-      steps: that the run makes, where that is known.
+      steps: the steps that the run makes; None: not known.
     """
     found = [*_row_wise(specs), *_half(specs), *_too_many_rows(specs, movement, steps)]
     found.sort(key=lambda entry: -entry[0])
@@ -76,3 +78,33 @@ def _saved(specs: Sequence[TableSpec], change: Callable[[TableSpec], TableSpec])
 
 def _where(specs: Sequence[Any]) -> str:
     return f"table '{specs[0].name}'" if len(specs) == 1 else f"{len(specs)} tables"
+
+
+CACHES: Final = 0.9
+"""The share of the free device memory that caches may be advised to take."""
+
+
+def lines_that_fit(tables: Sequence[TableSize], needed: int, free: int) -> list[str]:
+    """Return lines for the config that keep the largest tables in host memory, so that the rest fits.
+
+    >>> one = TableSize("users", "users", 1000, 4, "float32", "SGD", 16_000, {})
+    >>> lines_that_fit([one], 20_000, 12_000)[2:]
+    ['  tables:', '    - tables: [users]', '      memory: {kind: host, cache: 0.42}']
+    """
+    chosen, off = [], 0
+    for table in sorted(tables, key=lambda table: -table.total):
+        chosen.append(table)
+        off += table.total
+        if needed - off < CACHES * free * 0.75:
+            break
+    share = math.floor(100 * (CACHES * free - (needed - off)) / off) / 100
+    if share < 0.01:
+        return []
+    names = ", ".join(sorted(table.name for table in chosen))
+    return [
+        f"to fit, keep {size(off)} of tables in host memory, with caches of {share:.0%}:",
+        "model:",
+        "  tables:",
+        f"    - tables: [{names}]",
+        f"      memory: {{kind: host, cache: {share:g}}}",
+    ]

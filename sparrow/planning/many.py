@@ -126,7 +126,6 @@ class ManyDevices:
         return sum(parts) + self.latency_seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         return {**dataclasses.asdict(self), "memory": self.memory, "sent": self.sent, "seconds": self.seconds}
 
 

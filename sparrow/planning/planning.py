@@ -15,8 +15,7 @@ import jax
 from sparrow.config import Config, train_pipeline
 from sparrow.feed import Feed, Pipeline, Prepared, Preparer, alike
 from sparrow.files import AnyPath
-from sparrow.planning.advice import advice
-from sparrow.planning.fitting import lines_that_fit
+from sparrow.planning.advice import advice, lines_that_fit
 from sparrow.planning.machine import Machine, machine
 from sparrow.planning.movement import Movement, movement
 from sparrow.planning.rehearsal import Rehearsal
@@ -116,7 +115,7 @@ class Plan:
         return "the step: batches are made faster than it moves its bytes"
 
     def fits(self) -> list[str]:
-        """Where it fits, and where not: a line a place."""
+        """Return a line for each device and the host: whether the run fits."""
         places = [(place, self.peak) for place in self.machine.devices] + [(self.machine.host, self.host)]
         lines = []
         for place, needed in places:
@@ -135,7 +134,6 @@ class Plan:
         return lines_that_fit(self.tables, self.peak, device.free)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         return {
             **dataclasses.asdict(self),
             "held": self.held,

@@ -1,8 +1,8 @@
-"""A plan as people read it."""
+"""Plans as people read them: of one device, and of many."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
@@ -10,13 +10,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from sparrow.planning.many import ManyDevices
 from sparrow.planning.planning import Plan
 from sparrow.planning.sizes import TableSize
 from sparrow.reports import duration, size
 
+SHOWN: Final = 16
+"""The devices that have a line of their own."""
+
 
 def show(plan: Plan, console: Console | None = None) -> None:
-    """Print it."""
+    """Print the plan of one device."""
     parts: list[RenderableType] = [
         _tables(plan),
         _stacks(plan),
@@ -32,7 +36,7 @@ def show(plan: Plan, console: Console | None = None) -> None:
 
 
 def _tables(plan: Plan) -> Table:
-    table = new_table("Tables", "table", "shape", "rule and slots", "values", "slots", "total")
+    table = _new_table("Tables", "table", "shape", "rule and slots", "values", "slots", "total")
     alike: dict[Any, list[TableSize]] = {}
     for one in plan.tables:
         alike.setdefault((one.rows, one.dim, one.dtype, one.rule, tuple(one.slots.items())), []).append(one)
@@ -55,7 +59,7 @@ def _tables(plan: Plan) -> Table:
 
 def _stacks(plan: Plan) -> Table:
     """Return the arrays that tables live in."""
-    table = new_table("Stacks", "stack", "tables", "shape", "kernels", "total")
+    table = _new_table("Stacks", "stack", "tables", "shape", "kernels", "total")
     for name, backend in plan.backends.items():
         members = [one for one in plan.tables if one.stack == name]
         shape = f"{sum(one.rows for one in members):,} x {members[0].dim} {members[0].dtype}"
@@ -64,7 +68,7 @@ def _stacks(plan: Plan) -> Table:
 
 
 def _memory(plan: Plan) -> Table:
-    table = new_table("Memory", "what", "bytes")
+    table = _new_table("Memory", "what", "bytes")
     table.add_row("tables and their slots", size(sum(one.total for one in plan.tables)))
     for name, count in plan.state.items():
         table.add_row(name, size(count))
@@ -83,7 +87,7 @@ def _memory(plan: Plan) -> Table:
 
 def _step(plan: Plan) -> Table:
     moved, machine = plan.moved, plan.machine
-    table = new_table("A step", "what", "")
+    table = _new_table("A step", "what", "")
     lookups = sum(one.lookups for one in moved.tables.values())
     touched = sum(one.touched for one in moved.tables.values())
     table.add_row("rows looked up, and different ones among them", f"{lookups:,}, {touched:,}")
@@ -101,8 +105,7 @@ def _step(plan: Plan) -> Table:
     return table
 
 
-def new_table(title: str, *columns: str) -> Table:
-    """Return an empty table."""
+def _new_table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE, pad_edge=False)
     for index, column in enumerate(columns):
         is_number = bool(index) and column in ("tables", "values", "slots", "total", "bytes", "")
@@ -112,3 +115,78 @@ def new_table(title: str, *columns: str) -> Table:
 
 def _lines(title: str, lines: list[str] | tuple[str, ...]) -> Group:
     return Group(Text(f"\n{title}", style="bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines))
+
+
+def show_spread(spread: ManyDevices, console: Console | None = None) -> None:
+    """Print the plan of many devices."""
+    (console or Console()).print(
+        Group(_placement(spread), _exchange(spread), _devices(spread), _device(spread), _step_of_device(spread))
+    )
+
+
+def _placement(spread: ManyDevices) -> Table:
+    """Return the place of each table, and the least that another kind of place would cost."""
+    sent, seconds = spread.by_rows
+    title = f"Placement; all tables by rows: {size(sent)} sent by a device, {duration(seconds)}"
+    table = _new_table(title, "table", "place", "sent by a device", "exchange", "with another place")
+    given = spread.placement
+    for name, costs in spread.alternatives.items():
+        own = given if isinstance(given, str) else given.get(name, "rows")
+        sent, seconds = costs[""]
+        others = sorted((cost for cost in costs.items() if cost[0]), key=lambda cost: cost[1][1])
+        words = "; ".join(f"{kind}: {size(more)}, {duration(time)}" for kind, (more, time) in others[:2])
+        table.add_row(name, _words(own), size(sent), duration(seconds), words)
+    return table
+
+
+def _words(place: Any) -> str:
+    if isinstance(place, str):
+        return place
+    return ", ".join([place["kind"], *(f"{key} {number}" for key, number in place.items() if key != "kind")])
+
+
+def _devices(spread: ManyDevices) -> Table:
+    """Return the rows of each device, or of the fullest ones."""
+    memory, lookups = spread.fullest
+    title = f"Devices; fullest over the mean: {memory:.2f} in memory, {lookups:.2f} in lookups"
+    table = _new_table(title, "device", "rows and slots it has", "rows it looks up", "sends")
+    order = sorted(range(spread.devices), key=lambda device: (-spread.used[device], -spread.read[device]))
+    for device in sorted(order[:SHOWN]):
+        sent = size(spread.inside + spread.between)
+        table.add_row(str(device), size(spread.used[device]), size(spread.read[device]), sent)
+    if spread.devices > SHOWN:
+        table.add_row("others", f"{size(spread.used[order[-1]])} or more", "", "")
+    return table
+
+
+def _exchange(spread: ManyDevices) -> Table:
+    title = f"Traffic of {spread.devices} devices in {spread.processes} processes"
+    table = _new_table(title, "stack", "exchange", "sent by a device", "fullest pair", "fullest owner", "padding")
+    for name, one in spread.stacks.items():
+        name = f"{one.tables[0]} and {len(one.tables) - 1} more" if len(one.tables) > 1 else name
+        shares = f"{one.fullest:.2f}", f"{one.owners:.2f}", f"{one.padding:.0%}"
+        table.add_row(name, one.exchange, size(one.sent), *shares)
+    return table
+
+
+def _device(spread: ManyDevices) -> Table:
+    table = _new_table("Memory of a device", "what", "bytes")
+    table.add_row("tables and their slots", size(spread.tables))
+    table.add_row("dense parameters and the rest of the state, on every device", size(spread.state))
+    table.add_row("activations, batches, exchange and work space", size(spread.work))
+    table.add_row("all", size(spread.memory), style="bold")
+    return table
+
+
+def _step_of_device(spread: ManyDevices) -> Table:
+    links = spread.links
+    table = _new_table("A step of a device", "what", "bytes sent", "")
+    table.add_row("rows and slots, at the fullest owner", "", duration(spread.rows_seconds))
+    table.add_row("activations, gradients, dense state", "", duration(spread.ordered_seconds))
+    table.add_row(f"to devices of its process, {size(links.link)}/s", size(spread.inside), "")
+    table.add_row(f"to other processes, {size(links.network)}/s for all devices of one", size(spread.between), "")
+    table.add_row("exchange, the slower of both", "", duration(spread.exchange_seconds))
+    table.add_row("sum of dense gradients", size(spread.dense), duration(spread.dense_seconds))
+    table.add_row(f"collectives, {duration(links.latency)} each", "", duration(spread.latency_seconds))
+    table.add_row("all, without the model's arithmetic", size(spread.sent), duration(spread.seconds), style="bold")
+    return table

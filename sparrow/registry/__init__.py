@@ -6,8 +6,7 @@ shipped ones. `read` and `written` are the two directions, by the types of the f
 """
 
 from sparrow.registry.arguments import answering
-from sparrow.registry.reading import REGISTRIES, fields_of, freeze, read, registry_of
-from sparrow.registry.registry import FUNCTIONS, Registry, load_yaml, yaml_loader
+from sparrow.registry.reading import REGISTRIES, fields_of, freeze, read, registry_of, written
+from sparrow.registry.registry import FUNCTIONS, Registry, dump_yaml, load_yaml, yaml_classes
 from sparrow.registry.schema import PLACEHOLDER, fields_schema, schema
 from sparrow.registry.synonyms import nearest
-from sparrow.registry.writing import written

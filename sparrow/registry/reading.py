@@ -1,4 +1,4 @@
-"""From plain values to records, by the types of their fields.
+"""From plain values to records, by the types of their fields, and back.
 
 ======================================  ==============================================================================
 type of the field                       plain value
@@ -24,7 +24,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import jax
@@ -65,10 +65,8 @@ def _read(hint: Any, value: Any) -> Any:
     if (registry := registry_of(hint)) is not None:
         return _read_record(registry, value)
     if hint in _SCALARS:
-        is_array = hasattr(value, "dtype") and not isinstance(value, int | float | str)
-        return value if is_array else _SCALARS[hint](value)
-    if hint is type(None):
-        return _none(value)
+        is_array = hint is not type(None) and hasattr(value, "dtype") and not isinstance(value, int | float | str)
+        return value if is_array else _read_scalar(hint, value)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _read_dataclass(hint, value)
     return value
@@ -161,21 +159,21 @@ def registry_of(hint: Any) -> Any:
 # --- one kind of type each -------------------------------------------------------------------------------------------
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise Mismatch("true or false")
-    return value
+_SCALARS: Final[Mapping[Any, str]] = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    type(None): "left out",
+}
 
 
-def _integer(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Mismatch("an integer")
-    return value
-
-
-def _number(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise Mismatch("a number")
+def _read_scalar(kind: Any, value: Any) -> Any:
+    is_of_kind = isinstance(value, int | float if kind is float else kind)
+    if not is_of_kind or (isinstance(value, bool) and kind is not bool):
+        raise Mismatch(_SCALARS[kind])
+    if kind is not float:
+        return value
     try:
         number = float(value)
     except OverflowError:
@@ -183,20 +181,6 @@ def _number(value: Any) -> float:
     if not math.isfinite(number):  # it is a number: no other type of the field will take it
         raise ConfigError(f"must be a finite number, got {shown(value)}")
     return number
-
-
-def _string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise Mismatch("a string")
-    return value
-
-
-def _none(value: Any) -> None:
-    if value is not None:
-        raise Mismatch("left out")
-
-
-_SCALARS: Final[Mapping[Any, Callable[[Any], Any]]] = {bool: _flag, int: _integer, float: _number, str: _string}
 
 
 def _read_literal(choices: tuple[Any, ...], value: Any) -> Any:
@@ -269,3 +253,40 @@ def _read_dataclass(cls: type[Any], value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise Mismatch(f"a mapping of fields ({', '.join(fields_of(cls))})")
     return make(cls, value)
+
+
+# --- from records to plain values -------------------------------------------------------------------------------------
+
+
+def written(value: Any, *, defaults: bool = False, where: str = "config") -> Any:
+    """Return a record, or any value that it holds, as mappings, lists, strings and numbers.
+
+    Fields that have their default value are left out, unless ``defaults``; a record of defaults alone is its name. A
+    value that no file can hold, such as a table in memory, may have a method ``stand_in`` with the record to write.
+    """
+    if isinstance(value, bool | int | float | str) or value is None:
+        return value
+    if hasattr(value, "stand_in"):
+        value = value.stand_in()
+    if isinstance(value, Mapping):
+        return {str(key): written(item, defaults=defaults, where=f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [written(item, defaults=defaults, where=where) for item in value]
+    for registry in REGISTRIES:
+        if type(value) in registry:
+            fields = written_fields(value, defaults=defaults, where=where)
+            return {registry.key: registry.name_of(value), **fields} if fields else registry.name_of(value)
+    nameless = any(registry.holds(value) for registry in REGISTRIES)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and not nameless:
+        return written_fields(value, defaults=defaults, where=where)
+    raise ConfigError(f"{where} is {shown(value)}, which has no name that a config could hold; register it")
+
+
+def written_fields(record: Any, *, defaults: bool, where: str) -> dict[str, Any]:
+    """Return the fields of a dataclass, by name."""
+    fields = {}
+    for name, field in fields_of(type(record)).items():
+        value = getattr(record, name)
+        if defaults or field.required or value != field.default:
+            fields[name] = written(value, defaults=defaults, where=f"{where}.{name}")
+    return fields

@@ -6,15 +6,15 @@ import collections.abc
 import dataclasses
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, cast
 
 from sparrow.errors import ConfigError, Problem, shown
 from sparrow.registry.arguments import answering
-from sparrow.registry.reading import REGISTRIES, freeze, make, read
+from sparrow.registry.reading import REGISTRIES, freeze, make, read, written_fields
 from sparrow.registry.synonyms import nearest
-from sparrow.registry.writing import written_fields
 
 T = TypeVar("T")
 R = TypeVar("R", bound=type[Any])
@@ -150,9 +150,7 @@ class Registry(Generic[T]):
 
     def to_yaml(self, record: T) -> str:
         """Return `to_dict` as a YAML string."""
-        import yaml
-
-        return yaml.safe_dump(self.to_dict(record), sort_keys=False)
+        return dump_yaml(self.to_dict(record))
 
     def from_yaml(self, text: str) -> T:
         """Return the record of a string from `to_yaml`. Numbers such as ``1e-3`` are numbers, as in JSON."""
@@ -163,20 +161,38 @@ def load_yaml(text: str) -> Any:
     """Read YAML with JSON's idea of a number: ``1e-3`` is 0.001, not the string "1e-3" as in YAML 1.1."""
     import yaml
 
-    return yaml.load(text, yaml_loader())
+    return yaml.load(text, yaml_classes()[0])
+
+
+def dump_yaml(value: Any, **options: Any) -> str:
+    """Return the YAML that `load_yaml` reads as ``value``; ``options``: those of ``yaml.dump``.
+
+    >>> print(dump_yaml(["1e5", 1e5], default_flow_style=True))
+    ['1e5', 100000.0]
+    """
+    import yaml
+
+    made: str = yaml.dump(value, Dumper=yaml_classes()[1], sort_keys=False, allow_unicode=True, **options)
+    return made
 
 
 @functools.cache
-def yaml_loader() -> Any:
-    """Return the loader class that `load_yaml` uses."""
-    import re
-
+def yaml_classes() -> tuple[Any, Any]:
+    """Return the loader of `load_yaml` and the dumper of `dump_yaml`."""
     import yaml
 
     class Loader(yaml.SafeLoader):
         pass
 
-    Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+0123456789.")
-    )
-    return Loader
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+        def represent_str(self, data: str) -> Any:
+            return self.represent_scalar("tag:yaml.org,2002:str", data, None if data.isprintable() else '"')
+
+    number = re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
+    for cls in (Loader, Dumper):
+        cls.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))  # type: ignore[no-untyped-call]
+    Dumper.add_representer(str, Dumper.represent_str)
+    return Loader, Dumper

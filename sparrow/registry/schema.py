@@ -16,8 +16,7 @@ from typing import Any, Final
 
 import jax
 
-from sparrow.registry.reading import REGISTRIES, fields_of, registry_of
-from sparrow.registry.writing import written
+from sparrow.registry.reading import REGISTRIES, fields_of, registry_of, written
 
 _SECTION = re.compile(r"^(?:Attributes|Args):\n((?:(?: .*)?\n)+)", re.MULTILINE)
 _FIELD = re.compile(r"^( {2}| {4})(\w+(?:,\s+\w+)*): (.*(?:\n\1 +.*)*)", re.MULTILINE)

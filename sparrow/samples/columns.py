@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.config import Config, need
-from sparrow.data import AUTO, Feature
+from sparrow.data import AUTO, computed
 from sparrow.data.features import registry
 from sparrow.errors import ConfigError
-from sparrow.samples import computed
 from sparrow.samples.drawn import Drawn, as_list
 
 Columns = dict[str, list[Any]]
@@ -26,27 +25,27 @@ TOKENS: Final = "abcdefghijklmnop"
 
 def columns(config: Config, drawn: Drawn) -> Columns:
     """Return the columns of ``config``, one value a row."""
+    data, candidates = need(config.data, "data"), has_candidates(config)
     # All sequences of a row have one length: features of one history go together. Some are empty, but for candidates.
-    lengths = drawn.rng.integers(1 if has_candidates(config) else 0, _LONGEST, drawn.rows)
-    made = of_features(need(config.data, "data").features, drawn, lengths)
+    lengths = drawn.rng.integers(1 if candidates else 0, _LONGEST, drawn.rows)
+    made = of_features(data.features, drawn, lengths)
     positive = drawn.positive()
-    sources = {label.name: label for label in need(config.data, "data").labels}
+    sources = {label.name: label for label in data.labels}
     for task in config.tasks.values():
         for name in filter(None, (task.label, task.task_space_label)):
             label = sources.get(name)
             column = name if label is None else label.source_column
-            made.setdefault(column, _label(label, positive, lengths if has_candidates(config) else None))
+            made.setdefault(column, _label(label, positive, lengths if candidates else None))
         if task.sample_weight:
             made.setdefault(task.sample_weight, as_list(drawn.rng.uniform(0.5, 1.5, drawn.rows)))
         keys = [key for loss in task.losses for key in loss.key_columns]
         keys += [use.group_by for use in (*task.metrics, *task.train_metrics) if use.group_by]
         for key in keys:
             made.setdefault(key, as_list(drawn.rng.integers(0, 8, drawn.rows)))
-    negatives, cost = need(config.data, "data").negatives, need(config.data, "data").cost
-    if cost is not None:
-        made.setdefault(cost.column, as_list(drawn.rng.integers(1, _LONGEST, drawn.rows)))
-    if negatives is not None and negatives.user_column is not None:
-        made.setdefault(negatives.user_column, as_list(drawn.below(negatives.user_column, 20)))
+    if data.cost is not None:
+        made.setdefault(data.cost.column, as_list(drawn.rng.integers(1, _LONGEST, drawn.rows)))
+    if data.negatives is not None and (user := data.negatives.user_column) is not None:
+        made.setdefault(user, as_list(drawn.below(user, 20)))
     return made
 
 
@@ -57,7 +56,9 @@ def of_features(features: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> 
         kind = registry.name_of(feature)
         if kind not in _MAKERS:
             raise ConfigError(f"feature '{feature.name}': the kind '{kind}' is not sampled")
-        for column, values in _MAKERS[kind](feature, drawn, lengths).items():
+        compute = None if kind == "tokenize" else getattr(feature, "compute", None)
+        own = _MAKERS[kind](feature, drawn, lengths) if compute is None else _of_computed(compute, drawn, lengths)
+        for column, values in own.items():
             made.setdefault(column, values)
     return made
 
@@ -105,8 +106,6 @@ def _parts(values: list[Any], lengths: npt.NDArray[np.int64], separator: str | N
 
 
 def _id(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
-    if feature.compute is not None:
-        return computed.of_rows(feature.compute, drawn)
     values = _entries(feature, drawn, feature.id_column, np.ones(drawn.rows, np.int64))
     if feature.weight_separator is not None:
         values = [f"{value}{feature.weight_separator}0.5" for value in values]
@@ -114,8 +113,6 @@ def _id(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
 
 
 def _raw(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
-    if feature.compute is not None:
-        return computed.of_rows(feature.compute, drawn)
     column = feature.columns[0]
     if feature.dim == 1:
         return {column: as_list(drawn.numbers(column, (drawn.rows,)))}
@@ -128,15 +125,11 @@ def _combo(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Column
 
 
 def _sequence(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
-    if feature.compute is not None:
-        return computed.of_elements(feature.compute, drawn, lengths)
     values = _entries(feature, drawn, feature.id_column, lengths)
     return {feature.id_column: _parts(values, lengths, feature.separator)}
 
 
 def _raw_sequence(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
-    if feature.compute is not None:
-        return computed.of_elements(feature.compute, drawn, lengths)
     numbers = drawn.rng.uniform(0, 1, (int(lengths.sum()), feature.dim)).round(3)
     if feature.separator is None:
         values = as_list(numbers[:, 0]) if feature.dim == 1 else as_list(numbers)
@@ -177,7 +170,53 @@ _MAKERS: Final[dict[str, Callable[[Any, Drawn, npt.NDArray[np.int64]], Columns]]
 """The columns of a feature, by the name of its kind."""
 
 
-def read_by(features: Any) -> list[str]:
-    """Return the columns that features read."""
-    found: list[Feature] = list(features)
-    return [column for feature in found for column in feature.columns]
+_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "lookup": ("map", "number"),
+    "match": ("nested", "number", "number"),
+    "expr": ("number",) * 16,
+    "combine": ("word",),
+    "bool_mask": ("words", "marks"),
+    "overlap": ("words", "words"),
+    "kv_dot_product": ("pairs", "pairs"),
+    "edit_distance": ("text", "text"),
+    "bucketize": ("number",),
+    "constant": (),
+}
+"""By the name of a computed column: the contents of its inputs, in their order."""
+_FORMS: Final[dict[str, Callable[[int, int, Any], Any]]] = {
+    "number": lambda a, b, record: a,
+    "map": lambda a, b, record: f"{a}:{b}{record.map_separator}{b}:{a}",
+    "nested": lambda a, b, record: f"{a}^{b}:{a},{a}:{b}|{b}^{a}:{b}",
+    "word": lambda a, b, record: f"w{a}" if record.values else a,
+    "marks": lambda a, b, record: f"{a > b}{record.separator}{a <= b}",
+    "words": lambda a, b, record: f"w{a}{record.separator}w{b}",
+    "pairs": lambda a, b, record: f"w{a}:{b}{record.separator}w{b}:{a}",
+    "text": lambda a, b, record: f"text {a} {b}",
+}
+
+
+def _of_computed(record: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
+    """Return the columns that a computed one reads: of one by elements sequences, and columns that are none."""
+    ones, made = np.ones(drawn.rows, np.int64), Columns()
+    if not isinstance(record, computed.Each):
+        return _inputs(record, drawn, ones)
+    for column, values in _inputs(record.compute_each, drawn, lengths).items():
+        if column in record.sequences:
+            made[column] = _parts(values, lengths, record.separator)
+    for column, values in _inputs(record.compute_each, drawn, ones).items():
+        made.setdefault(column, values)
+    return made
+
+
+def _inputs(record: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
+    made: Columns = {}
+    name = computed.registry.name_of(record)
+    if name not in _FIELDS:
+        raise ConfigError(f"the computed column '{name}' is not sampled; give the feature a column of its own")
+    for field, given in zip(_FIELDS[name], record.inputs, strict=False):
+        if not isinstance(given, str):
+            made |= _inputs(given, drawn, lengths)
+            continue
+        first, second = (drawn.elements(f"{given}/{i}", 9, lengths).tolist() for i in range(2))
+        made[given] = [_FORMS[field](a, b, record) for a, b in zip(first, second, strict=True)]
+    return made

@@ -1,9 +1,13 @@
-"""`write`: the files of a config, and the config that reads them."""
+"""`write`: the files of a config, and the config that reads them.
+
+Beside the rows there may be items that negatives are drawn from, pairs of users and items, and trees of items.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,10 +18,11 @@ import pyarrow.parquet as pq
 from sparrow import config as configs
 from sparrow.config import Config, need
 from sparrow.data import AUTO, Parquet, Split
-from sparrow.samples import items
 from sparrow.samples.columns import TOKENS, Columns, columns
-from sparrow.samples.drawn import Drawn
+from sparrow.samples.drawn import KINDS, Drawn
 
+_ITEMS: Final = 64
+_PAIRS: Final = 400
 _WORDS: Final = 100
 """Words of a vocabulary whose file does not exist."""
 _TOKENIZER: Final = {
@@ -46,14 +51,14 @@ def write(config: Config, folder: str | Path, rows: int, seed: int = 0) -> Confi
     data = given.model_copy(update={"features": features})
     config = config.model_copy(update={"data": data})
     changed: dict[str, Any] = {"split": None} if data.split is not None else {}
-    of_items = items.table(config, seed)
-    nodes, edges, leaves = items.tree(config, seed)
+    of_items = _items(config, seed)
+    nodes, edges, leaves = _nodes(config, seed)
     made: Columns = {}
     for number, (name, count) in enumerate((("train", rows), ("evaluate", max(rows // 4, 1)))):
         drawn = Drawn.of(count, seed + 1 + number)
         own = columns(config, drawn)
         if of_items:
-            own = items.join(own, of_items, drawn)
+            own = _join(own, of_items, drawn)
         if data.tree is not None:
             own[data.tree.id_column] = [leaves[i] for i in drawn.below(data.tree.id_column, len(leaves))]
         changed[name] = _stored(folder, name, own)
@@ -92,13 +97,13 @@ def _negatives(config: Config, folder: Path, of_items: Columns, rows: Columns, s
     given = need(config.data, "data").negatives
     if given is None:
         return None
-    source = _stored(folder, "items", items.stored_items(config, of_items))
+    source = _stored(folder, "items", _stored_items(config, of_items))
     changed: dict[str, Any] = {"items": _inside(given.items, source)}
     for number, name in enumerate(("positives", "hard")):
         of_users = getattr(given, name)
         if of_users is not None and given.user_column is not None:
             names = of_users.user_column, of_users.item_column
-            made = items.pairs(rows[given.user_column], of_items[given.id_column], names, seed + number)
+            made = _pairs(rows[given.user_column], of_items[given.id_column], names, seed + number)
             changed[name] = of_users.model_copy(update={"source": _stored(folder, name, made)})
     return given.model_copy(update=changed)
 
@@ -117,3 +122,116 @@ def _stored(folder: Path, name: str, made: Columns) -> Parquet:
 
 def _is_plain(values: list[Any]) -> bool:
     return not isinstance(values[0], list)
+
+
+def _items(config: Config, seed: int) -> Columns:
+    """Return the items of ``data.negatives``, numbered from 0, each of one kind; by the columns of the rows."""
+    negatives = need(config.data, "data").negatives
+    if negatives is None:
+        return {}
+    ids = _ids(config, negatives.id_column)
+    made = columns(config, Drawn(np.arange(len(ids)) % KINDS, np.random.default_rng(seed)))
+    features = {feature.name: feature for feature in need(config.data, "data").features}
+    groups = [negatives.group, getattr(need(config.model, "model").architecture, "item_augment", negatives.group)]
+    members = [
+        name for group in groups for name in need(config.model, "model").groups.get(group, ()) if name in features
+    ]
+    names = [column for name in members for column in features[name].columns]
+    source = negatives.items
+    if isinstance(source, Split):
+        names += source.into
+    kept = {name: made[name] for name in dict.fromkeys(names) if name in made}
+    return {**kept, negatives.id_column: ids}
+
+
+def _join(rows: Columns, items: Columns, drawn: Drawn) -> Columns:
+    """Return the rows with an item each, one of the row's own kind."""
+    count = len(next(iter(items.values())))
+    chosen = (drawn.below("item of the row", max(count // KINDS, 1)) * KINDS + drawn.kinds) % count
+    return {**rows, **{name: [values[i] for i in chosen] for name, values in items.items()}}
+
+
+def _stored_items(config: Config, items: Columns) -> Columns:
+    """Return the items as their source reads them: attributes joined in one column, or columns of their own."""
+    negatives = need(config.data, "data").negatives
+    if negatives is None:
+        return {}
+    identity = negatives.items_id_column or negatives.id_column
+    made: Columns = dict(items)
+    if isinstance(negatives.items, Split):
+        made = {negatives.items.column: _joined(items, negatives.items)}
+    made[identity] = items[negatives.id_column]
+    if negatives.weight_column is not None:
+        made[negatives.weight_column] = [1.0] * len(made[identity])
+    return made
+
+
+def _pairs(users: list[Any], items: list[Any], names: tuple[str, str], seed: int) -> Columns:
+    """Return pairs of users and items."""
+    rng = np.random.default_rng(seed)
+    chosen = [(users[rng.integers(len(users))], items[rng.integers(len(items))]) for _ in range(_PAIRS)]
+    return {names[0]: [user for user, _ in chosen], names[1]: [item for _, item in chosen], "weight": [1.0] * _PAIRS}
+
+
+def _nodes(config: Config, seed: int) -> tuple[Columns, Columns, list[int]]:
+    """Return the nodes of a tree, the ancestors of its leaves, and the ids of the leaves."""
+    given = need(config.data, "data").tree
+    if given is None:
+        return {}, {}, []
+    # Each node has two below it, until a level is wide enough for its negatives; then one.
+    widest = 1 << max(8, max(given.counts).bit_length() + 1)
+    widths = [min(2**level, widest) for level in range(len(given.counts))]
+    levels = [level for level, width in enumerate(widths) for _ in range(width)]
+    begins = [sum(widths[:level]) for level in range(len(widths))]
+    parents = [0] + [
+        begins[levels[node] - 1] + (node - begins[levels[node]]) * widths[levels[node] - 1] // widths[levels[node]]
+        for node in range(1, len(levels))
+    ]
+    count, first = len(levels), begins[-1]
+    drawn = Drawn(np.arange(count) % KINDS, np.random.default_rng(seed))
+    made = columns(config, drawn) | {given.id_column: list(range(count))}
+    identity = given.nodes_id_column or given.id_column
+    if given.level_column is not None:
+        made[given.level_column] = levels
+    nodes: Columns = {identity: list(range(count))}
+    if isinstance(given.nodes, Split):
+        nodes[given.nodes.column] = _joined(made, given.nodes)
+    else:
+        nodes = made | nodes
+    if given.parent_column is not None:
+        nodes[given.parent_column] = parents
+    if given.weight_column is not None:
+        nodes[given.weight_column] = [1.0] * count
+    above = [(leaf, node) for leaf in range(first, count) for node in _ancestors(leaf, parents)]
+    edges: Columns = {}
+    if given.ancestors is not None:
+        leaves, ancestors = zip(*above, strict=True)
+        edges = {given.ancestors.leaf_column: list(leaves), given.ancestors.ancestor_column: list(ancestors)}
+        edges["weight"] = [1.0] * len(above)
+    return nodes, edges, list(range(first, count))
+
+
+def _ancestors(node: int, parents: list[int]) -> list[int]:
+    found = []
+    while node:
+        node = parents[node]
+        found.append(node)
+    return found
+
+
+def _joined(made: Columns, source: Split) -> list[Any]:
+    rows = zip(*(made[name] for name in source.into), strict=True)
+    return [source.separator.join(map(str, row)) for row in rows]
+
+
+def _ids(config: Config, column: str) -> list[Any]:
+    """Return the ids of items: numbers from 0 on, or words, that every feature of the ``column`` knows."""
+    count = _ITEMS
+    features: Sequence[Any] = need(config.data, "data").features
+    for feature in features:
+        if getattr(feature, "id_column", None) != column or getattr(feature, "compute", None) is not None:
+            continue
+        if feature.vocabulary not in (None, AUTO):
+            return [str(word) for word in feature.words.words[:_ITEMS]]
+        count = min(count, feature.num_rows)
+    return list(range(count))

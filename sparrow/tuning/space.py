@@ -30,6 +30,11 @@ class Searched:
     high: float = 0.0
     log: bool = False
 
+    @property
+    def first(self) -> str:
+        """The override with the first of all values."""
+        return f"{self.field}={self.choices[0] if self.choices else self.low}"
+
     def suggest(self, trial: Any) -> str:
         """Return the override that a trial of Optuna suggests."""
         if self.choices:

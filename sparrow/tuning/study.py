@@ -16,6 +16,7 @@ from sparrow.files import replace_file
 from sparrow.tuning.space import FORM, Searched
 
 JOURNAL: Final = "study.log"
+REPORT: Final = "report.md"
 FOLDER: Final = "folder"
 STARTUP_TRIALS: Final = 4
 """Trials that are never stopped early: later ones are compared with them."""
@@ -61,7 +62,7 @@ def tune(
 
     if not space:
         raise ConfigError([Problem((), f"nothing is to be searched; add FIELD=VALUES, where VALUES is {FORM}")])
-    base = load([searched.suggest(_First()) for searched in space])  # all fields are known before the first trial
+    base = load([searched.first for searched in space])  # all fields are known before the first trial
     metric = metric or _metric(base)
     mode = mode or ("min" if any(word in metric for word in LOWER) else "max")
     folder = Path(folder)
@@ -71,10 +72,9 @@ def tune(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     from optuna.storages.journal import JournalFileBackend
 
-    backend = JournalFileBackend(str(folder / JOURNAL))
     study = optuna.create_study(
         study_name="tune",
-        storage=optuna.storages.JournalStorage(backend),
+        storage=optuna.storages.JournalStorage(JournalFileBackend(str(folder / JOURNAL))),
         sampler=optuna.samplers.TPESampler(seed=seed),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
         direction="minimize" if mode == "min" else "maximize",
@@ -82,62 +82,78 @@ def tune(
     )
     _check_same(study, [searched.field for searched in space], metric, folder)
     _requeue(study, log)
+    search = _Search(study, load, folder, space, metric, log)
     while len(done := _ended(study)) < trials:
-        trial = study.ask()
-        _run(study, trial, load, folder, space, metric, log, f"{len(done) + 1}/{trials}")
+        search.run(study.ask(), f"{len(done) + 1}/{trials}")
         write_report(folder, study.get_trials(deepcopy=False), metric, mode)
-    return _best(study, load, folder, space, log)
+    return search.best()
 
 
-def _run(
-    study: Any,
-    trial: Any,
-    load: Callable[[Sequence[str]], configs.Config],
-    folder: Path,
-    space: Sequence[Searched],
-    metric: str,
-    log: Callable[[str], None],
-    count: str,
-) -> None:
-    """Train one trial, and record its end."""
-    from optuna.trial import TrialState
+@dataclasses.dataclass(frozen=True)
+class _Search:
+    """A study of Optuna, and the arguments of `tune` for its trials."""
 
-    overrides = [searched.suggest(trial) for searched in space]
-    at = trial.user_attrs.get(FOLDER, f"trials/{trial.number:04}")
-    trial.set_user_attr(FOLDER, at)
-    pruned = False
+    study: Any
+    load: Callable[[Sequence[str]], configs.Config]
+    folder: Path
+    space: Sequence[Searched]
+    metric: str
+    log: Callable[[str], None]
 
-    def watch(step: int, results: Mapping[str, float]) -> bool:
-        nonlocal pruned
-        if metric not in results:
-            raise ConfigError([Problem((), f"there is no metric '{metric}': valid names: {', '.join(results)}")])
-        if math.isfinite(results[metric]):
-            trial.report(results[metric], step)
-        pruned = bool(trial.should_prune())
-        return pruned
+    def run(self, trial: Any, count: str) -> None:
+        """Train one trial, and record its end."""
+        from optuna.trial import TrialState
 
-    path = folder / at
-    is_begun = (path / "checkpoints").is_dir() and any((path / "checkpoints").iterdir())
-    try:
-        with open(os.devnull, "w") as stream:
-            trained = runs.train(
-                load(overrides), path, resume=is_begun, overwrite=not is_begun, stream=stream, watch=watch
-            )
-        value = trained.results.get(metric, math.nan)
-    except runs.RunError as error:
-        study.tell(trial, state=TrialState.FAIL)
-        log(f"trial {count}  failed: {str(error).splitlines()[0]}  {' '.join(overrides)}")
-        return
-    if not math.isfinite(value):
-        study.tell(trial, state=TrialState.FAIL)
-        log(f"trial {count}  failed: {metric} is {value}  {' '.join(overrides)}")
-        return
-    if pruned:
-        study.tell(trial, state=TrialState.PRUNED)
-    else:
-        study.tell(trial, value)
-    ending = f"stopped early at step {trained.steps}" if pruned else f"step {trained.steps}"
-    log(f"trial {count}  {metric} {value:.5g}  {ending}  {' '.join(overrides)}")
+        overrides = [searched.suggest(trial) for searched in self.space]
+        at = trial.user_attrs.get(FOLDER, f"trials/{trial.number:04}")
+        trial.set_user_attr(FOLDER, at)
+        is_pruned = False
+
+        def watch(step: int, results: Mapping[str, float]) -> bool:
+            nonlocal is_pruned
+            if self.metric not in results:
+                text = f"there is no metric '{self.metric}': valid names: {', '.join(results)}"
+                raise ConfigError([Problem((), text)])
+            if math.isfinite(results[self.metric]):
+                trial.report(results[self.metric], step)
+            is_pruned = bool(trial.should_prune())
+            return is_pruned
+
+        path = self.folder / at
+        is_begun = (path / "checkpoints").is_dir() and any((path / "checkpoints").iterdir())
+        problem, value = "", math.nan
+        try:
+            with open(os.devnull, "w") as stream:
+                how: dict[str, Any] = {"resume": is_begun, "overwrite": not is_begun, "stream": stream, "watch": watch}
+                trained = runs.train(self.load(overrides), path, **how)
+        except runs.RunError as error:
+            problem = str(error).splitlines()[0]
+        else:
+            value = trained.results.get(self.metric, math.nan)
+            problem = "" if math.isfinite(value) else f"{self.metric} is {value}"
+        if problem:
+            self.study.tell(trial, state=TrialState.FAIL)
+            self.log(f"trial {count}  failed: {problem}  {' '.join(overrides)}")
+            return
+        if is_pruned:
+            self.study.tell(trial, state=TrialState.PRUNED)
+        else:
+            self.study.tell(trial, value)
+        ending = f"stopped early at step {trained.steps}" if is_pruned else f"step {trained.steps}"
+        self.log(f"trial {count}  {self.metric} {value:.5g}  {ending}  {' '.join(overrides)}")
+
+    def best(self) -> Tuned:
+        """Return the best trial, and write its config."""
+        from optuna.trial import FixedTrial, TrialState
+
+        if not self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            raise runs.RunError(f"no trial ended with a result; {self.folder / REPORT} lists them")
+        best = self.study.best_trial
+        overrides = [searched.suggest(FixedTrial(best.params)) for searched in self.space]
+        (self.folder / "best.yaml").write_text(configs.dumps(self.load(overrides)), encoding="utf-8")
+        self.log(f"best   {self.metric} {best.value:.5g}  {' '.join(overrides)}")
+        self.log(f"report {self.folder / REPORT}, config {self.folder / 'best.yaml'}")
+        return Tuned(float(best.value), overrides, self.folder / best.user_attrs[FOLDER])
 
 
 def _ended(study: Any) -> list[Any]:
@@ -175,42 +191,6 @@ def _metric(config: configs.Config) -> str:
     return "loss" if watched is None else str(watched.metric)
 
 
-def _best(
-    study: Any,
-    load: Callable[[Sequence[str]], configs.Config],
-    folder: Path,
-    space: Sequence[Searched],
-    log: Callable[[str], None],
-) -> Tuned:
-    from optuna.trial import FixedTrial, TrialState
-
-    if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        raise runs.RunError(f"no trial ended with a result; {folder / 'report.md'} lists them")
-    best = study.best_trial
-    overrides = [searched.suggest(FixedTrial(best.params)) for searched in space]
-    (folder / "best.yaml").write_text(configs.dumps(load(overrides)), encoding="utf-8")
-    log(f"best   {study.user_attrs['metric']} {best.value:.5g}  {' '.join(overrides)}")
-    log(f"report {folder / 'report.md'}, config {folder / 'best.yaml'}")
-    return Tuned(float(best.value), overrides, folder / best.user_attrs[FOLDER])
-
-
-class _First:
-    """A trial that takes the first of all values."""
-
-    def suggest_categorical(self, name: str, choices: list[str]) -> str:
-        """Return the first choice."""
-        return choices[0]
-
-    def suggest_int(self, name: str, low: int, high: int, *, log: bool) -> int:
-        """Return the smallest number."""
-        return low
-
-    def suggest_float(self, name: str, low: float, high: float, *, log: bool) -> float:
-        """Return the smallest number."""
-        return low
-
-
-REPORT: Final = "report.md"
 WORDS: Final = {"COMPLETE": "complete", "PRUNED": "stopped early", "FAIL": "failed"}
 
 
@@ -232,7 +212,7 @@ def write_report(folder: Path, trials: Sequence[Any], metric: str, mode: str) ->
     for trial in ended:
         value = _value(trial)
         steps = max(trial.intermediate_values, default=None)
-        cells = [trial.user_attrs.get("folder", ""), "" if value is None else f"{value:.6g}", WORDS[trial.state.name]]
+        cells = [trial.user_attrs.get(FOLDER, ""), "" if value is None else f"{value:.6g}", WORDS[trial.state.name]]
         cells += ["" if steps is None else f"{steps}"]
         cells += [_shown(trial.params.get(field, "")) for field in fields]
         lines.append("| " + " | ".join(cells) + " |")

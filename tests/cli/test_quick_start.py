@@ -19,7 +19,7 @@ def test_garbage_is_collected_again_after_the_imports():
             assert gc.get_freeze_count() > 10_000
             assert "pyarrow.parquet" in sys.modules
 
-        probe = Command("probe", "Look.", lambda parser: None, run, modules=("pyarrow.parquet",))
+        probe = Command("probe", "Look.", (), run, modules=("pyarrow.parquet",))
         parsing.COMMANDS = (probe,)
         sys.argv = ["sparrow", "probe"]
         sys.exit(main())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import sparrow
-from sparrow.config.loading.json_schema import REGISTRIES
+from sparrow.config.loading.json_schema import KINDS
 from sparrow.data import IdFeature, SequenceFeature
 from sparrow.registry.schema import described
 
@@ -30,13 +30,13 @@ def test_every_field_has_a_description():
     assert list(fields_without_description(SCHEMA)) == []
 
 
-@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+@pytest.mark.parametrize("registry", KINDS, ids=lambda registry: registry.kind)
 def test_every_shared_description_is_of_some_field(registry):
     own = {field for cls in registry.classes() for field in cls.__dataclass_fields__}
     assert set(registry.descriptions) <= own
 
 
-@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+@pytest.mark.parametrize("registry", KINDS, ids=lambda registry: registry.kind)
 def test_every_record_has_a_summary(registry):
     definitions = SCHEMA["$defs"][registry.kind]["anyOf"]
     assert all(form["description"] for form in definitions if "properties" in form)

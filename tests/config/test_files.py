@@ -17,7 +17,8 @@ from tests.config.examples import valid
 @pytest.mark.parametrize("form", ["yaml", "json"])
 @pytest.mark.parametrize("defaults", [False, True])
 def test_round_trip(form, defaults):
-    loaded = config.from_mapping(valid(train__loss_scale=True, train__checkpoint={"keep": 3}))
+    # The name of the folder would be a number without quotes.
+    loaded = config.from_mapping(valid(train__loss_scale=True, train__checkpoint={"keep": 3}, model_dir="1e5"))
     assert config.loads(config.dumps(loaded, form, defaults), form) == loaded
 
 

@@ -88,6 +88,7 @@ def test_json_edits():
         ("train_config[0].num_steps=1", "'train_config' is not a list"),
         ("train_config.num_steps=many", "train_config.num_steps: must be an integer of at least 0, got many"),
         ("train_config..num_steps=1", "a field is written a.b"),
+        ("feature_configs[id_feature.value_dim.x=1].id_feature.value_dim=1", "unknown field 'x': Valid names: none"),
         ("train_config.delta_embedding_dump_config=x", "not supported: dumps of changed rows"),
     ],
 )

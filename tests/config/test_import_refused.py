@@ -8,9 +8,10 @@ from sparrow import config
 from sparrow.config import ConfigError
 from sparrow.config.torcheasyrec.blocks import read
 from sparrow.config.torcheasyrec.findings import Findings
+from sparrow.config.torcheasyrec.groups import groups
 from sparrow.config.torcheasyrec.messages import ENUMS, MESSAGES
 from sparrow.config.torcheasyrec.text import parse
-from tests.config.examples import EVERYTHING, edited
+from tests.config.examples import EVERYTHING, block, edited
 
 
 def line_of(text, needle):
@@ -175,6 +176,22 @@ def test_refused_by_name_and_line(name):
         return
     assert problem.line <= line_of(EVERYTHING, old) <= problem.line + 20
     assert any(str(key) in lines[problem.line - 1] for key in problem.path)
+
+
+@pytest.mark.parametrize(
+    ("group", "names"),
+    [
+        ('feature_names: ["z", "b", "y", "a"]', ["'z'", "'y'", "'a'"]),
+        ('feature_names: "b" sequence_encoders { pooling_encoder { input: "" } }', ["no sequence group ''"]),
+    ],
+)
+def test_names_in_groups_are_refused_in_their_order(group, names):
+    made = block(
+        f'feature_groups {{ group_name: "all" {group} }} deepfm {{ deep {{ hidden_units: 8 }} }}', "ModelConfig"
+    )
+    groups(made, {}, ["b"])
+    assert len(made.findings.problems) == len(names)
+    assert all(name in problem.message for name, problem in zip(names, made.findings.problems, strict=True))
 
 
 def test_every_refused_field_is_refused():

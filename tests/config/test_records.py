@@ -10,7 +10,7 @@ import pytest
 from sparrow import config, metrics, rules, schedules
 from sparrow.config import ConfigError, json_schema
 from sparrow.config.loading.files import plain
-from sparrow.config.loading.json_schema import REGISTRIES
+from sparrow.config.loading.json_schema import KINDS
 from sparrow.data import Expr, IdFeature, Parquet, Tables, register_function
 from sparrow.models import (
     HSTU,
@@ -123,7 +123,7 @@ GIVEN = {
     "kafka": {"servers": "localhost:9092", "topics": ("clicks",)},
 }
 NESTED = {"decayed": metrics.MAE(), "by_group": metrics.NDCGAtK()}
-RECORDS = [(registry, name) for registry in REGISTRIES for name in registry.names()]
+RECORDS = [(registry, name) for registry in KINDS for name in registry.names()]
 
 
 def record_of(registry, name):
@@ -201,7 +201,7 @@ def test_ones_own_rule():
 
 def test_json_schema_holds_every_record_and_only_known_references():
     schema = json_schema()
-    for registry in REGISTRIES:
+    for registry in KINDS:
         forms = [form for form in schema["$defs"][registry.kind]["anyOf"] if "enum" not in form]
         assert [form["properties"][registry.key]["const"] for form in forms] == registry.names()
         assert all(form["additionalProperties"] is False for form in forms)

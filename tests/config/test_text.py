@@ -3,7 +3,7 @@
 import pytest
 
 from sparrow.config import ConfigError
-from sparrow.config.torcheasyrec.text import Field, Message, Number, String, Word, parse
+from sparrow.config.torcheasyrec.text import Field, Message, Scalar, parse
 
 
 def only(text):
@@ -14,19 +14,19 @@ def only(text):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("a: 1", Number("1")),
-        ("a: -1.5e-3f", Number("-1.5e-3f")),
-        ("a: - 2", Number("-2")),
-        ("a: 0x1F", Number("0x1F")),
-        ("a: .5", Number(".5")),
-        ("a: true", Word("true")),
-        ("a: -inf", Word("-inf")),
-        ("a: FG_NONE", Word("FG_NONE")),
-        ("a: 'x'", String("x")),
-        ('a: "x" \'y\'\n"z"', String("xyz")),
-        (r'a: "\x03\t\"\\\101\u00e9"', String('\x03\t"\\A\u00e9')),
-        (r'a: "\303\251"', String("\u00e9")),  # bytes of UTF-8
-        ('a: "# no comment"', String("# no comment")),
+        ("a: 1", Scalar("number", "1")),
+        ("a: -1.5e-3f", Scalar("number", "-1.5e-3f")),
+        ("a: - 2", Scalar("number", "-2")),
+        ("a: 0x1F", Scalar("number", "0x1F")),
+        ("a: .5", Scalar("number", ".5")),
+        ("a: true", Scalar("word", "true")),
+        ("a: -inf", Scalar("word", "-inf")),
+        ("a: FG_NONE", Scalar("word", "FG_NONE")),
+        ("a: 'x'", Scalar("string", "x")),
+        ('a: "x" \'y\'\n"z"', Scalar("string", "xyz")),
+        (r'a: "\x03\t\"\\\101\u00e9"', Scalar("string", '\x03\t"\\A\u00e9')),
+        (r'a: "\303\251"', Scalar("string", "\u00e9")),  # bytes of UTF-8
+        ('a: "# no comment"', Scalar("string", "# no comment")),
     ],
 )
 def test_values(text, value):
@@ -39,14 +39,14 @@ def test_values(text, value):
 def test_messages(text):
     (message,) = only(text).values
     assert isinstance(message, Message)
-    assert message.fields[0].values == (Number("1"),)
+    assert message.fields[0].values == (Scalar("number", "1"),)
 
 
 def test_lists_and_repeated_fields_keep_their_order_and_place():
     first, second, third = parse("a: [1, 2]\n  a: 3\nb: [{c: 1}, {c: 2}]").fields
-    assert first == Field("a", (Number("1"), Number("2")), line=1, column=1, is_list=True)
-    assert (second.values, second.line, second.column) == ((Number("3"),), 2, 3)
-    assert [message.fields[0].values[0] for message in third.values] == [Number("1"), Number("2")]
+    assert first == Field("a", (Scalar("number", "1"), Scalar("number", "2")), line=1, column=1, is_list=True)
+    assert (second.values, second.line, second.column) == ((Scalar("number", "3"),), 2, 3)
+    assert [message.fields[0].values[0] for message in third.values] == [Scalar("number", "1"), Scalar("number", "2")]
     assert only("a: []").values == ()
 
 

@@ -12,8 +12,7 @@ from sparrow import config, rules, runs
 from sparrow.cli import main
 from sparrow.embedding import TableSpec
 from sparrow.planning import plan, rehearsal
-from sparrow.planning.advice import advice
-from sparrow.planning.fitting import lines_that_fit
+from sparrow.planning.advice import advice, lines_that_fit
 from sparrow.planning.movement import Movement, TableMovement
 from sparrow.planning.sizes import TableSize, size_of, step_memory, table_sizes
 from tests.conftest import AS_USERS, AVAILABLE

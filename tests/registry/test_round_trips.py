@@ -11,7 +11,7 @@ import jax
 import pytest
 
 from sparrow import config, losses, metrics, rules, schedules
-from sparrow.config.loading.json_schema import REGISTRIES
+from sparrow.config.loading.json_schema import KINDS
 from sparrow.data import AutoDis, Expr, IdFeature, Parquet
 from sparrow.data.features.dynamic import DynamicRows
 from sparrow.models import MLP, TaskTower, Tower
@@ -19,7 +19,7 @@ from sparrow.models.rankers.mask_net import MaskBlocks
 from sparrow.registry import Registry, fields_of, registry_of
 from tests.config.test_records import record_of
 
-RECORDS = [(registry, name) for registry in REGISTRIES for name in registry.names()]
+RECORDS = [(registry, name) for registry in KINDS for name in registry.names()]
 every_record = pytest.mark.parametrize(("registry", "name"), RECORDS, ids=lambda x: getattr(x, "kind", x))
 
 VALUES: dict[Any, Any] = {

@@ -17,7 +17,7 @@ from sparrow.errors import ConfigError, Problem, shown
 from sparrow.errors import Path as FieldPath
 from sparrow.files import AnyPath, at, run_file
 from sparrow.optimizer import LossScale
-from sparrow.registry import freeze, nearest, written, yaml_loader
+from sparrow.registry import dump_yaml, freeze, nearest, written, yaml_classes
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".config")
 MAX_VALUES: Final = 200_000
@@ -130,10 +130,7 @@ def dumps(config: Config, form: str = "yaml", defaults: bool = False) -> str:
     if form == "json":
         return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
     if form == "yaml":
-        import yaml
-
-        text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-        return text
+        return dump_yaml(data)
     raise ConfigError(f"unknown format '{form}': {nearest(form, ('yaml', 'json'))}")
 
 
@@ -174,7 +171,7 @@ def _read_yaml(text: str, source: str | None) -> tuple[Any, dict[FieldPath, int]
 
     lines: dict[FieldPath, int] = {}
     try:
-        loader = yaml_loader()(text)
+        loader = yaml_classes()[0](text)
         root = loader.get_single_node()
         if root is None:
             return None, lines

@@ -13,20 +13,11 @@ from typing import Any, Final
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.tasks import METRIC_USE
-from sparrow.data.computed import registry as COMPUTED
-from sparrow.data.features import number_embeddings as NUMBER_EMBEDDINGS
-from sparrow.data.features import registry as FEATURES
-from sparrow.data.sources import registry as SOURCES
-from sparrow.dense import OPTIMIZERS
-from sparrow.embedding import INITIALIZERS
-from sparrow.losses import registry as LOSSES
 from sparrow.metrics import registry as METRICS
-from sparrow.models import registry as MODELS
-from sparrow.models.sequences import encoders as ENCODERS
-from sparrow.registry import PLACEHOLDER, Registry, fields_schema
-from sparrow.rules import RULES
-from sparrow.schedules import SCHEDULES
+from sparrow.registry import PLACEHOLDER, REGISTRIES, Registry, fields_schema
 
+KINDS: Final[tuple[Registry[Any], ...]] = tuple(REGISTRIES)
+"""The kinds of records: each has made its registry by now, for the sections import them all."""
 GROUP_BY = {
     "type": "string",
     "minLength": 1,
@@ -46,7 +37,7 @@ def json_schema() -> dict[str, Any]:
     schema = Config.model_json_schema()
     add_descriptions(schema)
     definitions = schema.setdefault("$defs", {})
-    for registry in REGISTRIES:
+    for registry in KINDS:
         definitions[registry.kind] = _records(registry)
     definitions[METRIC_USE] = _records(METRICS, {"group_by": GROUP_BY})
     resolved: dict[str, Any] = _resolved(schema)
@@ -114,19 +105,3 @@ def _sections(base: type[Section]) -> Iterator[type[Section]]:
     for section in base.__subclasses__():
         yield section
         yield from _sections(section)
-
-
-REGISTRIES: Final[tuple[Registry[Any], ...]] = (
-    SCHEDULES,
-    RULES,
-    OPTIMIZERS,
-    LOSSES,
-    METRICS,
-    FEATURES,
-    COMPUTED,
-    NUMBER_EMBEDDINGS,
-    SOURCES,
-    MODELS,
-    ENCODERS,
-    INITIALIZERS,
-)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn, TypeVar
 
 from sparrow.config.torcheasyrec import text
 from sparrow.config.torcheasyrec.findings import Findings, Place
 from sparrow.config.torcheasyrec.messages import ENUMS, MAX_INTEGER, MESSAGES, FieldSpec
 from sparrow.errors import ConfigError, Path, Problem, shown
 from sparrow.registry import nearest
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,20 +68,21 @@ class Block:
             self.fail(f"needs one of {', '.join(names)}")
         return found
 
-    def note(self, text: str, field: str) -> None:
-        """Take it that a field, where it is given, has no effect here."""
-        if field in self.given:
-            self.findings.note(self.place(field), text)
+    def note(self, text: str, *fields: str) -> None:
+        """Record that these fields, where they are given, have no effect here."""
+        for field in fields:
+            if field in self.given:
+                self.findings.note(self.place(field), text)
 
     def differ(self, text: str, field: str) -> None:
-        """Take it that a field, where it is given, makes other numbers here than in TorchEasyRec."""
+        """Record that a field, where it is given, makes other numbers here than in TorchEasyRec."""
         if field in self.given:
             self.findings.differ(self.place(field), text)
 
     def note_all(self, text: str) -> None:
-        """Take it that no field of this message, or below it, has an effect here."""
-        for field, value in self.given.items():
-            self.note(text, field)
+        """Record that no field of this message, or below it, has an effect here."""
+        self.note(text, *self.given)
+        for value in self.given.values():
             for inner in value if isinstance(value, tuple) else (value,):
                 if isinstance(inner, Block):
                     inner.note_all(text)
@@ -92,6 +95,11 @@ class Block:
         """Raise an error about the message, or about a field of it."""
         path, line = (self.path, self.line) if field is None else self.place(field)
         raise ConfigError([Problem(path, message, line)], self.findings.source)
+
+    def make(self, made: Callable[..., T], *values: Any, **fields: Any) -> T:
+        """Return ``made(*values, **fields)``; its errors get the line of this message."""
+        with self.locating():
+            return made(*values, **fields)
 
     @contextlib.contextmanager
     def locating(self) -> Iterator[None]:
@@ -137,12 +145,9 @@ def _merged(message: text.Message, specs: Mapping[str, FieldSpec]) -> list[text.
         spec = specs.get(field.name)
         key: Any = (field.name, index) if spec is None or spec.repeated or field.is_list else field.name
         first = fields.get(key)
-        if first is not None and all(isinstance(value, text.Message) for value in (*first.values, *field.values)):
-            parts = (*first.values, *field.values)
-            both = text.Message(
-                tuple(inner for part in parts if isinstance(part, text.Message) for inner in part.fields)
-            )
-            field = dataclasses.replace(first, values=(both,))
+        values = field.values if first is None else (*first.values, *field.values)
+        if first is not None and all(isinstance(value, text.Message) for value in values):
+            field = first._replace(values=(text.Message(text.inner_fields(values)),))
         fields[key] = field
     return list(fields.values())
 
@@ -182,8 +187,7 @@ def _value(spec: FieldSpec, value: text.Value, where: Block, field: text.Field, 
         if not value.fields:  # a message without fields is a choice by itself
             where.findings.give(where.place(field.name), "{}")
         if spec.note:
-            for name in made.given:
-                made.note(spec.note, name)
+            made.note(spec.note, *made.given)
             where.note(spec.note, field.name)
         return made
     place = first or where.place(field.name)
@@ -199,36 +203,30 @@ def _value(spec: FieldSpec, value: text.Value, where: Block, field: text.Field, 
 def _scalar(spec: FieldSpec, value: text.Value) -> Any:
     """Return the value, or None where it is not of the field's kind."""
     match spec.kind, value:
-        case "string", text.String():
-            return value.value
-        case "flag", text.Word("true" | "True" | "t"):
-            return True
-        case "flag", text.Word("false" | "False" | "f"):
-            return False
-        case "flag", text.Number("0" | "1"):
-            return value.text == "1"
-        case "enum", text.Word() if value.text in ENUMS[spec.of]:
+        case "string", text.Scalar("string"):
             return value.text
-        case "integer", text.Number():
+        case "flag", text.Scalar("word", "true" | "True" | "t") | text.Scalar("number", "1"):
+            return True
+        case "flag", text.Scalar("word", "false" | "False" | "f") | text.Scalar("number", "0"):
+            return False
+        case "enum", text.Scalar("word") if value.text in ENUMS[spec.of]:
+            return value.text
+        case "integer", text.Scalar("number"):
             number = _integer(value.text)
             least = -MAX_INTEGER if spec.is_signed else 0
             return number if number is not None and least <= number <= MAX_INTEGER else None
-        case "number", text.Number():
+        case "number", text.Scalar("number"):
             return _float(value.text)
-        case "number", text.Word("inf" | "infinity") if spec.may_be_infinite:
+        case "number", text.Scalar("word", "inf" | "infinity") if spec.may_be_infinite:
             return math.inf
     return None
 
 
 def _integer(written: str) -> int | None:
     digits = written.removeprefix("-")
+    is_octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
     try:
-        if digits[:2] in ("0x", "0X"):
-            number = int(digits, 16)
-        elif len(digits) > 1 and digits[0] == "0" and digits.isdigit():
-            number = int(digits, 8)
-        else:
-            number = int(digits)
+        number = int(digits, 8 if is_octal else 16 if digits[:2] in ("0x", "0X") else 10)
     except ValueError:
         return None
     return -number if written.startswith("-") else number
@@ -257,9 +255,6 @@ def _wanted(spec: FieldSpec) -> str:
 
 
 def _shown(value: text.Value) -> str:
-    match value:
-        case text.Message():
-            return "a message in braces"
-        case text.String():
-            return shown(value.value)
-    return shown(value.text)[1:-1]
+    if isinstance(value, text.Message):
+        return "a message in braces"
+    return shown(value.text) if value.kind == "string" else shown(value.text)[1:-1]

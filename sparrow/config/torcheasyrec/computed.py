@@ -42,6 +42,15 @@ def input_of(entry: Entry, others: Entries, field: str = "expression", written: 
     entry.block.fail(f"must be a column with its side, such as item:price, got {text!r}", field)
 
 
+def _inputs(entry: Entry, others: Entries, *fields: str) -> tuple[Column, ...]:
+    return tuple(input_of(entry, others, field) for field in fields)
+
+
+def _listed(entry: Entry, others: Entries) -> tuple[Column, ...]:
+    """Return the columns of ``expression``, which has several."""
+    return tuple(input_of(entry, others, "expression", written) for written in entry.block["expression"])
+
+
 def source_fields(entry: Entry, others: Entries) -> dict[str, Any]:
     """Return the field ``column`` or ``compute`` of a feature of one input."""
     found = input_of(entry, others)
@@ -55,8 +64,7 @@ def each_element(entry: Entry, made: Computed) -> Computed:
     sequences = [name for name in made.columns if name in entry.sequences]
     if not sequences:
         block.fail("none of its columns is a sequence; name one in sequence_fields, or use a feature of single values")
-    with block.locating():
-        return Each(made, sequences=tuple(sequences), separator=sequence["sequence_delim"])
+    return block.make(Each, made, sequences=tuple(sequences), separator=sequence["sequence_delim"])
 
 
 def _constant(text: str) -> int | float | str:
@@ -86,20 +94,13 @@ def _of_feature(entry: Entry, others: Entries, field: str, name: str) -> Column:
     return Bucketize(found, boundaries=tuple(boundaries)) if boundaries else found
 
 
-def _separator(block: Block) -> str:
-    separator: str = block["separator"]
-    return separator
-
-
 def _combiner(block: Block) -> Any:
     """Return the combiner of the values found; None where they are ids."""
     several = has_ids(block) or block["need_discrete"] or (block.get("value_dim") or 1) > 1
     if several:
         block.note("values that are ids, or several numbers, are not combined", "combiner")
         return None
-    if "combiner" not in block:
-        return "sum"
-    return block["combiner"].lower() or None
+    return block["combiner"].lower() or None if "combiner" in block else "sum"
 
 
 def _lookup(entry: Entry, others: Entries) -> Computed:
@@ -111,10 +112,9 @@ def _lookup(entry: Entry, others: Entries) -> Computed:
     if combiner is not None:
         block.note("values that are combined have no key", "need_key")
     return Lookup(
-        input_of(entry, others, "map"),
-        input_of(entry, others, "key"),
-        separator=_separator(block),
-        map_separator=_separator(block),
+        *_inputs(entry, others, "map", "key"),
+        separator=block["separator"],
+        map_separator=block["separator"],
         value_separator=block["value_separator"] if several else None,
         combiner=combiner,
         with_key=block["need_key"] and combiner is None,
@@ -125,22 +125,17 @@ def _match(entry: Entry, others: Entries) -> Computed:
     block = entry.block
     is_listed = has_ids(block) or block["need_discrete"]
     if not is_listed:
-        for field in ("show_pkey", "show_skey"):
-            block.note("values that are combined have no key", field)
+        block.note("values that are combined have no key", "show_pkey", "show_skey")
+    # "ALL" for a key: all keys match.
+    keys = {key: None if block[key] == "ALL" else input_of(entry, others, key) for key in ("pkey", "skey")}
     return Match(
         input_of(entry, others, "nested_map"),
-        pkey=_key(entry, others, "pkey"),
-        skey=_key(entry, others, "skey"),
-        separator=_separator(block),
+        **keys,
+        separator=block["separator"],
         combiner=None if is_listed else "sum",
         show_pkey=is_listed and block["show_pkey"],
         show_skey=is_listed and block["show_skey"],
     )
-
-
-def _key(entry: Entry, others: Entries, field: str) -> Column | None:
-    """Return the column of a key; None: all keys match."""
-    return None if entry.block[field] == "ALL" else input_of(entry, others, field)
 
 
 def _expr(entry: Entry, others: Entries) -> Computed:
@@ -150,7 +145,7 @@ def _expr(entry: Entry, others: Entries) -> Computed:
         found, name = input_of(entry, others, "variables", written), written.rpartition(":")[2]
         if found != name:
             variables[name] = found
-    return Expr(block["expression"], variables=variables, separator=_separator(block), fill=block["fill_missing"])
+    return Expr(block["expression"], variables=variables, separator=block["separator"], fill=block["fill_missing"])
 
 
 def _combine(entry: Entry, others: Entries) -> Computed:
@@ -159,28 +154,25 @@ def _combine(entry: Entry, others: Entries) -> Computed:
         input_of(entry, others),
         values={each["key"]: each["value"] for each in block["value_map"]} or None,
         combiner=block["combiner"].lower(),
-        separator=_separator(block),
+        separator=block["separator"],
     )
 
 
 def _bool_mask(entry: Entry, others: Entries) -> Computed:
-    block = entry.block
-    inputs = [input_of(entry, others, "expression", written) for written in block["expression"]]
+    inputs = _listed(entry, others)
     if len(inputs) != 2:
-        block.fail(f"takes two columns, the values and their marks, got {len(inputs)}", "expression")
-    return BoolMask(*inputs, separator=_separator(block))
+        entry.block.fail(f"takes two columns, the values and their marks, got {len(inputs)}", "expression")
+    return BoolMask(*inputs, separator=entry.block["separator"])
 
 
 def _overlap(entry: Entry, others: Entries) -> Computed:
-    block = entry.block
-    query, title = (input_of(entry, others, field) for field in ("query", "title"))
-    return Overlap(query, title, method=block["method"], separator=_separator(block))
+    columns = _inputs(entry, others, "query", "title")
+    return Overlap(*columns, method=entry.block["method"], separator=entry.block["separator"])
 
 
 def _kv_dot_product(entry: Entry, others: Entries) -> Computed:
-    block = entry.block
-    query, document = (input_of(entry, others, field) for field in ("query", "document"))
-    return KvDotProduct(query, document, separator=_separator(block), pair_separator=block["kv_delimiter"])
+    separators = {"separator": entry.block["separator"], "pair_separator": entry.block["kv_delimiter"]}
+    return KvDotProduct(*_inputs(entry, others, "query", "document"), **separators)
 
 
 def _custom(entry: Entry, others: Entries) -> Computed:
@@ -188,8 +180,8 @@ def _custom(entry: Entry, others: Entries) -> Computed:
     block = entry.block
     block.note("the code is a Python function of operator_name, which --import FILE registers", "operator_lib_file")
     block.note("features are computed row by row", "is_op_thread_safe")
-    arguments = tuple(input_of(entry, others, "expression", written) for written in block["expression"])
-    options = _options(block["operator_params"])
+    arguments, given = _listed(entry, others), block["operator_params"]
+    options = {} if given is None else {each["key"]: _option(each["value"]) for each in given["fields"]}
     if block["operator_name"] != "EditDistance":
         return Custom(block["operator_name"], arguments, options=options)
     if len(arguments) != 2:
@@ -199,14 +191,9 @@ def _custom(entry: Entry, others: Entries) -> Computed:
     return EditDistance(*arguments)
 
 
-def _options(block: Block | None) -> dict[str, Any]:
-    """Return the arguments of an operator."""
-    found = {}
-    for entry in () if block is None else block["fields"]:
-        value = entry["value"]
-        kinds = ("string_value", "number_value", "bool_value")
-        found[entry["key"]] = next((value[kind] for kind in kinds if kind in value), None)
-    return found
+def _option(value: Block) -> Any:
+    kinds = ("string_value", "number_value", "bool_value")
+    return next((value[kind] for kind in kinds if kind in value), None)
 
 
 COMPUTED: Final[Mapping[str, Callable[[Entry, Entries], Computed]]] = {

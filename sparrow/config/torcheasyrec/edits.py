@@ -11,7 +11,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sparrow.config.torcheasyrec import text
 from sparrow.config.torcheasyrec.messages import MESSAGES, FieldSpec
@@ -29,8 +29,7 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Edit:
+class Edit(NamedTuple):
     """A field and its new value, as text."""
 
     path: str
@@ -68,14 +67,12 @@ def from_json(written: str) -> list[Edit]:
         raise ConfigError(f"--edit_config_json must be an object of paths and values, got {shown(data)}")
     made = []
     for paths, value in data.items():
-        values = value if isinstance(value, str) else json.dumps(value)
+        joined = value if isinstance(value, str) else json.dumps(value)
         several = paths.split(";")
-        made += [
-            Edit(path.strip(), part.strip())
-            for path, part in zip(several, values.split(";") if len(several) > 1 else [values], strict=False)
-        ]
-        if len(several) > 1 and len(several) != len(values.split(";")):
-            raise ConfigError(f"--edit_config_json: {shown(paths)} has {len(several)} paths, and {shown(values)} not")
+        values = joined.split(";") if len(several) > 1 else [joined]
+        if len(several) != len(values):
+            raise ConfigError(f"--edit_config_json: {shown(paths)} has {len(several)} paths, and {shown(joined)} not")
+        made += [Edit(path.strip(), part.strip()) for path, part in zip(several, values, strict=True)]
     return made
 
 
@@ -111,11 +108,9 @@ def _set(message: text.Message, kind: str, steps: list[tuple[str, str]], edit: E
         return text.Message((*kept, text.Field(name, _values(spec, edit), 0, 0, is_list=spec.repeated)))
     if spec.kind != "message":
         raise ConfigError(f"{edit.path}: '{name}' holds no fields")
-    inner = [
-        inner for field in old for value in field.values if isinstance(value, text.Message) for inner in value.fields
-    ]
+    inner = text.inner_fields(value for field in old for value in field.values)
     line = old[0].line if old else 0
-    changed = _set(text.Message(tuple(inner)), spec.of, rest, edit)
+    changed = _set(text.Message(inner), spec.of, rest, edit)
     return text.Message((*kept, text.Field(name, (changed,), line, 0)))
 
 
@@ -137,7 +132,7 @@ def _set_some(
                 (value,) = _values(dataclasses.replace(spec, repeated=False), edit)
             elif isinstance(value, text.Message):
                 value = _set(value, spec.of, rest, edit)
-        fields.append(dataclasses.replace(field, values=(value,), is_list=False))
+        fields.append(field._replace(values=(value,), is_list=False))
     return text.Message((*(field for field in message.fields if field.name != name), *fields))
 
 
@@ -163,15 +158,12 @@ def _matches(message: text.Message, kind: str, path: str, wanted: str, compare: 
     found: Any = message
     spec: FieldSpec | None = None
     for name in path.split("."):
-        spec = MESSAGES[kind].get(name)
-        if spec is None:
-            raise ConfigError(f"[{path}]: unknown field '{name}': {nearest(name, MESSAGES[kind])}")
+        known = MESSAGES.get(kind, {})  # a number holds no fields
+        if (spec := known.get(name)) is None:
+            raise ConfigError(f"[{path}]: unknown field '{name}': {nearest(name, known)}")
         values = [v for field in getattr(found, "fields", ()) if field.name == name for v in field.values]
         found, kind = (values[-1] if values else None), spec.of
-    if found is None:
-        value: Any = None if spec is None else spec.default
-    else:
-        value = getattr(found, "value", getattr(found, "text", None))
+    value: Any = getattr(found, "text", None) if found is not None or spec is None else spec.default
     if value is None:
         return False
     try:
@@ -186,9 +178,9 @@ def _values(spec: FieldSpec, edit: Edit) -> tuple[text.Value, ...]:
     if spec.kind == "message":
         body = written.removeprefix("{").removesuffix("}") if written.startswith("{") else written
         return (text.parse(body, edit.path),)
-    quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "'\""
-    if spec.kind == "string" and not quoted and not (spec.repeated and written.startswith("[")):
-        return (text.String(written),)
+    is_quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "'\""
+    if spec.kind == "string" and not is_quoted and not (spec.repeated and written.startswith("[")):
+        return (text.Scalar("string", written),)
     (field,) = text.parse(f"value: {written}", edit.path).fields
     return field.values
 
@@ -200,11 +192,9 @@ def path_fields(source_text: str, source: str | None = None) -> list[str]:
     ['train_input_path', 'eval_input_path', 'data_config.negative_sampler.input_path']
     """
     found = ["train_input_path", "eval_input_path"]
-    for field in text.parse(source_text, source).fields:
-        if field.name != "data_config":
-            continue
-        for sampler in (inner for value in field.values if isinstance(value, text.Message) for inner in value.fields):
-            inside = [own for value in sampler.values if isinstance(value, text.Message) for own in value.fields]
-            names = dict.fromkeys(own.name for own in inside if own.name.endswith("input_path"))
-            found += [f"data_config.{sampler.name}.{name}" for name in names]
+    fields = text.parse(source_text, source).fields
+    samplers = text.inner_fields(value for field in fields if field.name == "data_config" for value in field.values)
+    for sampler in samplers:
+        names = dict.fromkeys(own.name for own in text.inner_fields(sampler.values))
+        found += [f"data_config.{sampler.name}.{name}" for name in names if name.endswith("input_path")]
     return found

@@ -5,31 +5,22 @@ With ``FG_BUCKETIZE`` it holds the values before the last step: words to hash or
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.entries import Entry
-from sparrow.config.torcheasyrec.tables import FIELDS, dynamic_rows, has_ids, rows, size_field
+from sparrow.config.torcheasyrec.numbers import NO_TABLE, buckets
+from sparrow.config.torcheasyrec.tables import FIELDS, dynamic_rows, has_ids, rows, size_field, table_of
 from sparrow.data import BagSequenceFeature, Feature, IdFeature, RawFeature, RawSequenceFeature, SequenceFeature
-
-if TYPE_CHECKING:
-    from sparrow.config.torcheasyrec.features import Context
 
 _OF_RAW: Final = (
     *("expression", "default_value", "separator", "normalizer", "variables", "fill_missing", "map", "key", "combiner"),
-    "value_map",
-    *("need_key", "need_discrete", "value_separator", "nested_map", "pkey", "skey", "show_pkey", "show_skey"),
-    *(
-        "query",
-        "title",
-        "method",
-        "document",
-        "kv_delimiter",
-        "sequence_fields",
-        "stub_type",
-        "default_bucketize_value",
-    ),
+    *("value_map", "need_key", "need_discrete", "value_separator", "nested_map", "pkey", "skey", "show_pkey"),
+    *("show_skey", "query", "title", "method", "document", "kv_delimiter", "sequence_fields", "stub_type"),
+    "default_bucketize_value",
 )
 """Fields of columns that are not encoded yet."""
 
@@ -37,70 +28,87 @@ _ALWAYS_IDS: Final = ("IdFeature", "ComboFeature", "BoolMaskFeature")
 """Features that have ids, and need a number of rows."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """The rest of the file, as far as features depend on it.
+
+    Attributes:
+      entries: all features, by name.
+      poolings: the pooling of each sequence that its lookup pools.
+      separator: between the values of an encoded column.
+      longest: the most elements of a sequence by the model, for sequences without a length; None: it has no limit.
+      to_buckets: whether encoded columns hold words and numbers that are still to become ids (FG_BUCKETIZE).
+    """
+
+    entries: Mapping[str, Entry]
+    poolings: Mapping[str, str]
+    separator: str
+    longest: int | None = None
+    to_buckets: bool = False
+
+    def sequence(self, entry: Entry) -> dict[str, Any]:
+        """Return the fields of a sequence: its own length, or the model's; the first elements of longer rows stay."""
+        assert entry.sequence is not None
+        max_length = entry.sequence["sequence_length"] or self.longest
+        if not max_length:
+            entry.block.fail("is required: the most elements of a sequence, at least 1", "sequence_length")
+        if entry.sequence is not entry.block:
+            entry.block.note("the sequence_feature around it has it", "sequence_length", "sequence_delim")
+        return {"max_length": max_length, "separator": entry.sequence["sequence_delim"], "keep": "first"}
+
+
 def encoded_feature(entry: Entry, context: Context) -> Feature:
     """Return the feature of an encoded column."""
     block = entry.block
     kept = ("default_value", "default_bucketize_value") if context.to_buckets else ()
-    for field in _OF_RAW:
-        if field not in kept:
-            block.note("with fg_mode FG_NONE or FG_BUCKETIZE the column is encoded already", field)
+    unread = (field for field in _OF_RAW if field not in kept)
+    block.note("with fg_mode FG_NONE or FG_BUCKETIZE the column is encoded already", *unread)
     if entry.kind in ("tokenize_feature", "custom_feature"):
         block.fail("not supported with fg_mode FG_NONE or FG_BUCKETIZE; make it an id_feature or a raw_feature")
-    sparse, cut = (_words(block), _cut(block)) if context.to_buckets else (_sparse(block), {})
-    is_sequence = entry.sequence is not None
-    if sparse is not None and entry.has_bags:
-        element = IdFeature(
-            entry.name, column=entry.name, separator=context.separator, pooling=block["pooling"], **sparse
-        )
-        fill = element.default is not None
-        return BagSequenceFeature(entry.name, element=element, fill=fill, **_sequence_fields(entry, context, False))
-    fields = _sequence_fields(entry, context, sparse is not None)
-    if sparse is not None:
-        kind: Any = SequenceFeature if is_sequence else IdFeature
-        return kind(entry.name, column=entry.name, **sparse, **fields)  # type: ignore[no-any-return]
-    for field in () if cut else ("embedding_dim", "embedding_name", "pooling"):
-        block.note("the feature has no boundaries, and so no table", field)
-    number = _default(block, float)
-    if is_sequence:
-        return RawSequenceFeature(
-            entry.name,
-            dim=block.get("value_dim") or 1,
-            default=number,
-            missing=number if number is not None else 0.0,
-            **{**fields, "value_separator": context.separator},
-            **cut,
-        )
+    ids = _words(block) if context.to_buckets else _sparse(block)
+    if ids is not None:
+        return _ids(entry, context, ids)
+    is_cut = context.to_buckets and block.get("boundaries")
+    cut = buckets(block) if is_cut else {}
+    if not is_cut:
+        block.note(NO_TABLE, "embedding_dim", "embedding_name", "pooling")
+    number, dim = _default(block, float), block.get("value_dim") or 1
     missing = 0.0 if number is None else number
-    return RawFeature(entry.name, column=entry.name, dim=block.get("value_dim") or 1, missing=missing, **fields, **cut)
-
-
-def _sequence_fields(entry: Entry, context: Context, are_ids: bool) -> dict[str, Any]:
-    block = entry.block
     if entry.sequence is None:
-        for field in ("sequence_length", "sequence_delim"):
-            block.note("the feature is no sequence", field)
-        return _pooling(entry, context) if are_ids else {"separator": context.separator}
-    made = {"max_length": context.max_length(entry), "separator": entry.sequence["sequence_delim"], "keep": "first"}
-    if entry.kind == "id_feature" and are_ids:
+        block.note("the feature is no sequence", "sequence_length", "sequence_delim")
+        separator = context.separator
+        return RawFeature(entry.name, column=entry.name, dim=dim, missing=missing, separator=separator, **cut)
+    fields = {**context.sequence(entry), "value_separator": context.separator, **cut}
+    return RawSequenceFeature(entry.name, dim=dim, default=number, missing=missing, **fields)
+
+
+def _ids(entry: Entry, context: Context, ids: dict[str, Any]) -> Feature:
+    """Return a feature of ids; ``ids``: their rows."""
+    block, has_weights = entry.block, entry.kind == "id_feature"
+    if entry.has_bags:
+        separator, pooling = context.separator, block["pooling"]
+        element = IdFeature(entry.name, column=entry.name, separator=separator, pooling=pooling, **ids)
+        fill = element.default is not None
+        return BagSequenceFeature(entry.name, element=element, fill=fill, **context.sequence(entry))
+    if entry.sequence is None:
+        block.note("the feature is no sequence", "sequence_length", "sequence_delim")
+        is_alone = has_weights and block["value_dim"] == 1 and "pooling" not in block
+        options: dict[str, Any] = {"pooling": None if is_alone else block["pooling"]}
+        if has_weights:
+            options["weight_separator"] = ":" if block["weighted"] else None
+        return IdFeature(entry.name, column=entry.name, separator=context.separator, **ids, **options)
+    fields = context.sequence(entry)
+    if has_weights:
         block.note("an element is one id, so there is nothing to pool", "pooling")
-        made |= {"pooling": context.poolings.get(entry.name), "value_separator": context.separator}
-    return made
-
-
-def _pooling(entry: Entry, context: Context) -> dict[str, Any]:
-    block = entry.block
-    one = entry.kind == "id_feature" and block["value_dim"] == 1 and "pooling" not in block
-    made: dict[str, Any] = {"separator": context.separator, "pooling": None if one else block["pooling"]}
-    if entry.kind == "id_feature":
-        made["weight_separator"] = ":" if block["weighted"] else None
-    return made
+        fields |= {"pooling": context.poolings.get(entry.name), "value_separator": context.separator}
+    return SequenceFeature(entry.name, column=entry.name, **ids, **fields)
 
 
 def _sparse(block: Block) -> dict[str, Any] | None:
     """Return the rows of a column of ids; None: it holds numbers."""
     if "boundaries" not in block and block.kind not in _ALWAYS_IDS and not has_ids(block):
         return None
-    table = {"embedding_dim": block["embedding_dim"], "table": block["embedding_name"], "default": _default(block, int)}
+    table = {**table_of(block), "default": _default(block, int)}
     if "boundaries" in block:  # the column holds the buckets
         return {"num_buckets": len(block["boundaries"]) + 1, **table}
     field = size_field(block)
@@ -117,18 +125,6 @@ def _words(block: Block) -> dict[str, Any] | None:
         return rows(block)
     block.note("with fg_mode FG_BUCKETIZE missing numbers have been filled", "default_value")
     return None
-
-
-def _cut(block: Block) -> dict[str, Any]:
-    """Return the buckets of a column of numbers; empty: they stay numbers."""
-    boundaries = block.get("boundaries")
-    if not boundaries or has_ids(block):
-        return {}
-    several = (block.get("value_dim") or 1) > 1
-    if not several:
-        block.note("a row has one bucket, so there is nothing to pool", "pooling")
-    table = {"boundaries": boundaries, "embedding_dim": block["embedding_dim"], "table": block["embedding_name"]}
-    return table | ({"pooling": block["pooling"]} if several else {})
 
 
 def _rows(block: Block, field: str) -> int:

@@ -42,8 +42,7 @@ class Entry:
     def as_single(self) -> Entry:
         """Return the feature as one of a single element per row, such as the item of two towers."""
         if self.sequence is not None and self.sequence is not self.block:
-            for field in ("sequence_length", "sequence_delim"):
-                self.sequence.note("a row has one item: write a row for each", field)
+            self.sequence.note("a row has one item: write a row for each", "sequence_length", "sequence_delim")
         return dataclasses.replace(self, sequence=None)
 
 

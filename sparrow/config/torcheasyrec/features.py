@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.computed import COMPUTED, each_element, source_fields
-from sparrow.config.torcheasyrec.encoded import encoded_feature
+from sparrow.config.torcheasyrec.encoded import Context, encoded_feature
 from sparrow.config.torcheasyrec.entries import Entry, column
 from sparrow.config.torcheasyrec.numbers import dense_fields, missing_number
-from sparrow.config.torcheasyrec.tables import has_ids, rows
+from sparrow.config.torcheasyrec.tables import has_ids, rows, table_of
 from sparrow.data import (
     BagSequenceFeature,
     ComboFeature,
@@ -27,33 +27,6 @@ from sparrow.data import (
     SequenceFeature,
     TokenizeFeature,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Context:
-    """The rest of the file, as far as features depend on it.
-
-    Attributes:
-      entries: all features, by name.
-      poolings: the pooling of each sequence that its lookup pools.
-      separator: between the values of an encoded column.
-      longest: the most elements of a sequence by the model, for sequences without a length; None: it has no limit.
-      to_buckets: whether encoded columns hold words and numbers that are still to become ids (FG_BUCKETIZE).
-    """
-
-    entries: Mapping[str, Entry]
-    poolings: Mapping[str, str]
-    separator: str
-    longest: int | None = None
-    to_buckets: bool = False
-
-    def max_length(self, entry: Entry) -> int:
-        """Return the most elements of a sequence: its own number, or the model's."""
-        given: int | None = entry.sequence["sequence_length"] if entry.sequence is not None else None
-        found = given or self.longest
-        if not found:
-            entry.block.fail("is required: the most elements of a sequence, at least 1", "sequence_length")
-        return found
 
 
 def fg_mode(data: Block) -> str:
@@ -89,23 +62,23 @@ def feature_of(entry: Entry, context: Context) -> Feature:
     entry.block.note("it is of encoded columns, fg_mode FG_NONE", "fg_encoded_default_value")
     entry.block.note("a feature is read where a group has it", "stub_type")
     if entry.sequence is None:
-        for field in ("sequence_length", "sequence_delim", "sequence_fields"):
-            entry.block.note("the feature is no sequence", field)
+        entry.block.note("the feature is no sequence", "sequence_length", "sequence_delim", "sequence_fields")
         return KINDS[entry.kind](entry, context)
     return SEQUENCES.get(entry.kind, _computed_sequence)(entry, context)
 
 
-def _id(entry: Entry, context: Context) -> Feature:
+def _ids(entry: Entry, context: Context, otherwise: str | None = None) -> IdFeature:
+    """Return ids of a column; ``otherwise``: the id of a missing value where the file gives none."""
     block = entry.block
-    one = block["value_dim"] == 1
+    # One id a row needs no pooling, and can share the table of features with any pooling.
+    is_alone = entry.sequence is None and block["value_dim"] == 1 and "pooling" not in block
     return IdFeature(
         entry.name,
-        # One id a row needs no pooling, and can share the table of features with any pooling.
-        pooling=None if one and "pooling" not in block else block["pooling"],
+        pooling=None if is_alone else block["pooling"],
         separator=block["separator"],
         weight_separator=":" if block["weighted"] else None,
         **source_fields(entry, context.entries),
-        **rows(block),
+        **rows(block, otherwise),
     )
 
 
@@ -121,23 +94,43 @@ def _raw(entry: Entry, context: Context) -> Feature:
     )
 
 
-def _tokenize(entry: Entry, context: Context) -> Feature:
-    return tokenize(entry.name, entry.block, source_fields(entry, context.entries))
+def _tokens(entry: Entry, context: Context) -> TokenizeFeature:
+    block = entry.block
+    if block["tokenizer_type"] != "bpe":
+        kind = block["tokenizer_type"]
+        block.fail(f"not supported: {kind!r}; convert it to a tokenizer.json (bpe)", "tokenizer_type")
+    return TokenizeFeature(
+        entry.name,
+        vocabulary=block["vocab_file"],
+        normalize=_normalize(block["text_normalizer"]),
+        default=block["default_value"] or None,
+        pooling=block["pooling"],
+        **table_of(block),
+        **source_fields(entry, context.entries),
+    )
+
+
+def _computed_ids(entry: Entry, context: Context, otherwise: str | None = None) -> Feature:
+    block, compute = entry.block, COMPUTED[entry.kind](entry, context.entries)
+    return IdFeature(entry.name, compute=compute, pooling=block["pooling"], **rows(block, otherwise))
 
 
 def _computed(entry: Entry, context: Context) -> Feature:
     """Return ids or numbers that are computed from several columns."""
     block = entry.block
-    compute = COMPUTED[entry.kind](entry, context.entries)
     if has_ids(block) or entry.kind == "bool_mask_feature":
         block.note("the feature has ids", "boundaries")
-        return IdFeature(entry.name, compute=compute, pooling=block["pooling"], **rows(block))
+        return _computed_ids(entry, context)
+    compute = COMPUTED[entry.kind](entry, context.entries)
     block.note("numbers are numbers; ids have num_buckets or the like", "need_discrete")
-    # A combination of no values is 0, where the file gives no other number.
-    missing = 0.0 if entry.kind == "combine_feature" and not block["default_value"] else missing_number(block)
-    return RawFeature(
-        entry.name, compute=compute, dim=block.get("value_dim") or 1, missing=missing, **dense_fields(block)
-    )
+    missing, dim = _missing(entry), block.get("value_dim") or 1
+    return RawFeature(entry.name, compute=compute, dim=dim, missing=missing, **dense_fields(block))
+
+
+def _missing(entry: Entry) -> float | None:
+    """Return the number of a missing value; a combination of no values is 0, where the file gives no other number."""
+    is_combined = entry.kind == "combine_feature" and not entry.block["default_value"]
+    return 0.0 if is_combined else missing_number(entry.block)
 
 
 def _combo(entry: Entry, context: Context) -> Feature:
@@ -145,13 +138,8 @@ def _combo(entry: Entry, context: Context) -> Feature:
     if block["default_value"]:
         block.fail("not supported: a missing value is crossed as one more value; remove it", "default_value")
     block.note("a row has one crossed id, so there is nothing to pool", "pooling")
-    return ComboFeature(
-        entry.name,
-        cross=tuple(_crossed(entry, written) for written in block["expression"]),
-        hash_bucket_size=block["hash_bucket_size"],
-        embedding_dim=block["embedding_dim"],
-        table=block["embedding_name"],
-    )
+    cross = tuple(_crossed(entry, written) for written in block["expression"])
+    return ComboFeature(entry.name, cross=cross, hash_bucket_size=block["hash_bucket_size"], **table_of(block))
 
 
 def _crossed(entry: Entry, written: str) -> str:
@@ -160,40 +148,17 @@ def _crossed(entry: Entry, written: str) -> str:
     return column(entry, "expression", written)
 
 
-def _sequence_fields(entry: Entry, context: Context) -> dict[str, Any]:
-    max_length, sequence = context.max_length(entry), entry.sequence
-    if sequence is None:
-        raise TypeError(f"the feature '{entry.name}' is no sequence")
-    if sequence is not entry.block:
-        for field in ("sequence_length", "sequence_delim"):
-            entry.block.note("the sequence_feature around it has it", field)
-    # TorchEasyRec keeps the first elements of a longer row.
-    return {"max_length": max_length, "separator": sequence["sequence_delim"], "keep": "first"}
-
-
 def _sequence(entry: Entry, context: Context) -> Feature:
     """Return the ids of a sequence. A row without elements gets one, the default: "0" unless given."""
     block = entry.block
     if block["weighted"]:
         block.fail("not supported: ids of sequences have no weights, in TorchEasyRec neither; remove it", "weighted")
     if entry.has_bags:
-        element = IdFeature(
-            entry.name,
-            pooling=block["pooling"],
-            separator=block["separator"],
-            **source_fields(entry, context.entries),
-            **rows(block, "0"),
-        )
-        return _bags(entry, context, element)
+        return _bags(entry, context, _ids(entry, context, "0"))
     block.note("an element is one id", "separator")
     block.note("an element is one id, so there is nothing to pool", "pooling")
-    return SequenceFeature(
-        entry.name,
-        **source_fields(entry, context.entries),
-        pooling=context.poolings.get(entry.name),
-        **_sequence_fields(entry, context),
-        **rows(block, "0"),
-    )
+    source, pooling = source_fields(entry, context.entries), context.poolings.get(entry.name)
+    return SequenceFeature(entry.name, **source, pooling=pooling, **context.sequence(entry), **rows(block, "0"))
 
 
 def _bags(entry: Entry, context: Context, element: Feature) -> Feature:
@@ -201,18 +166,13 @@ def _bags(entry: Entry, context: Context, element: Feature) -> Feature:
     sequences = tuple(name for name in element.columns if name in entry.sequences)
     if not sequences:
         entry.block.fail("none of its columns is a sequence; name one in sequence_fields")
-    fields = _sequence_fields(entry, context)
+    fields = context.sequence(entry)
     return BagSequenceFeature(entry.name, element=element, fill=True, sequences=sequences, **fields)
 
 
 def _tokenize_sequence(entry: Entry, context: Context) -> Feature:
-    made = tokenize(entry.name, entry.block, source_fields(entry, context.entries))
+    made = _tokens(entry, context)
     return _bags(entry, context, dataclasses.replace(made, default=made.default or "0"))
-
-
-def _masked_sequence(entry: Entry, context: Context) -> Feature:
-    block, compute = entry.block, COMPUTED[entry.kind](entry, context.entries)
-    return _bags(entry, context, IdFeature(entry.name, compute=compute, pooling=block["pooling"], **rows(block, "0")))
 
 
 def _raw_sequence(entry: Entry, context: Context) -> Feature:
@@ -226,7 +186,7 @@ def _raw_sequence(entry: Entry, context: Context) -> Feature:
         value_separator=block["separator"],
         missing=missing,
         default=missing,
-        **_sequence_fields(entry, context),
+        **context.sequence(entry),
         **fields,
     )
 
@@ -241,17 +201,13 @@ def _computed_sequence(entry: Entry, context: Context) -> Feature:
     if entry.kind in ("lookup_feature", "match_feature") and (are_ids or (block.get("value_dim") or 1) > 1):
         block.fail("not supported: an element has one number; make its values a column, and read that")
     compute = each_element(entry, COMPUTED[entry.kind](entry, context.entries))
-    fields = _sequence_fields(entry, context) | {"separator": None}
+    fields: dict[str, Any] = context.sequence(entry) | {"separator": None, "compute": compute}
     if are_ids:
         block.note("the feature has ids", "boundaries")
         block.note("an element is one id, so there is nothing to pool", "pooling")
-        pooling = context.poolings.get(entry.name)
-        return SequenceFeature(entry.name, compute=compute, pooling=pooling, **fields, **rows(block, "0"))
-    missing = 0.0 if entry.kind == "combine_feature" and not block["default_value"] else missing_number(block)
-    missing = 0.0 if missing is None else missing
-    return RawSequenceFeature(
-        entry.name, compute=compute, missing=missing, default=missing, **fields, **dense_fields(block)
-    )
+        return SequenceFeature(entry.name, pooling=context.poolings.get(entry.name), **fields, **rows(block, "0"))
+    missing = _missing(entry) or 0.0
+    return RawSequenceFeature(entry.name, missing=missing, default=missing, **fields, **dense_fields(block))
 
 
 SEQUENCES: Final[dict[str, Callable[[Entry, Context], Feature]]] = {
@@ -259,14 +215,14 @@ SEQUENCES: Final[dict[str, Callable[[Entry, Context], Feature]]] = {
     "raw_feature": _raw_sequence,
     "combo_feature": lambda entry, context: _bags(entry, context, _combo(entry, context)),
     "tokenize_feature": _tokenize_sequence,
-    "bool_mask_feature": _masked_sequence,
+    "bool_mask_feature": lambda entry, context: _bags(entry, context, _computed_ids(entry, context, "0")),
 }
 """The sequences that are columns, by the name of their element's message; others are computed."""
 KINDS: Final[dict[str, Callable[[Entry, Context], Feature]]] = {
-    "id_feature": _id,
+    "id_feature": _ids,
     "raw_feature": _raw,
     "combo_feature": _combo,
-    "tokenize_feature": _tokenize,
+    "tokenize_feature": _tokens,
     **dict.fromkeys(COMPUTED, _computed),
 }
 """The features that are not sequences, by the name of their message."""
@@ -282,23 +238,6 @@ _OPTIONS: Final[dict[str, Any]] = {
     "TEXT_REMOVE_SPACE": "remove_space",
 }
 _DEFAULT: Final = ("TEXT_LOWER2UPPER", "TEXT_SBC2DBC", "TEXT_CHT2CHS", "TEXT_FILTER")
-
-
-def tokenize(name: str, block: Block, source: dict[str, Any]) -> TokenizeFeature:
-    """Return the feature; ``source`` is its column."""
-    if block["tokenizer_type"] != "bpe":
-        kind = block["tokenizer_type"]
-        block.fail(f"not supported: {kind!r}; convert it to a tokenizer.json (bpe)", "tokenizer_type")
-    return TokenizeFeature(
-        name,
-        embedding_dim=block["embedding_dim"],
-        vocabulary=block["vocab_file"],
-        normalize=_normalize(block["text_normalizer"]),
-        default=block["default_value"] or None,
-        pooling=block["pooling"],
-        table=block["embedding_name"],
-        **source,
-    )
 
 
 def _normalize(block: Block | None) -> Any:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from sparrow.config.torcheasyrec.blocks import Block
-from sparrow.config.torcheasyrec.layers import mlp
+from sparrow.config.torcheasyrec.layers import fields
 from sparrow.data import Feature
 from sparrow.models.sequences import EncoderRecord, encoders
 from sparrow.registry import nearest
-
-IN_ORDER: Final = ("SEQUENCE", "JAGGED_SEQUENCE")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,16 +37,11 @@ class Groups:
     suffixes: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass
-class _SequenceGroup:
+class _SequenceGroup(NamedTuple):
     name: str
     block: Block
+    features: tuple[str, ...]
     encoders: list[Block]
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        names: tuple[str, ...] = self.block["feature_names"]
-        return names
 
 
 def groups(block: Block, sequences: Mapping[str, str], known: Collection[str] | None) -> Groups:
@@ -63,6 +56,7 @@ def groups(block: Block, sequences: Mapping[str, str], known: Collection[str] | 
     made: dict[str, tuple[EncoderRecord, ...]] = {}
     poolings: dict[str, str] = {}
     suffixes: dict[tuple[str, str], str] = {}
+    group_names = [group["group_name"] for group in block["feature_groups"]]
     of_lookup = _pooled_by_lookup(block, sequences)
     for group in block["feature_groups"]:
         with group.findings.collecting():
@@ -70,10 +64,10 @@ def groups(block: Block, sequences: Mapping[str, str], known: Collection[str] | 
             if name in features:
                 group.fail(f"another group is called '{name}' already", "group_name")
             _check_names(group, known)
-            in_order = group["group_type"] in IN_ORDER
+            is_in_order = group["group_type"] in ("SEQUENCE", "JAGGED_SEQUENCE")
             own: tuple[str, ...] = group["feature_names"]
             for feature in own:
-                if feature in sequences and not in_order:
+                if feature in sequences and not is_in_order:
                     group.fail(
                         f"'{feature}' is a sequence; put it into sequence_groups with an encoder, or into a group of "
                         "the type SEQUENCE",
@@ -86,15 +80,14 @@ def groups(block: Block, sequences: Mapping[str, str], known: Collection[str] | 
                 pooling = of_lookup(found)
                 suffix = found.block["embedding_name_suffix"] or group["embedding_name_suffix"]
                 if pooling is not None:
-                    suffixes |= {(name, feature): suffix for feature in found.features if feature in sequences}
-                    ids = [feature for feature in found.features if feature in sequences]
-                    own = (*own, *(feature for feature in ids if feature not in own))
-                    poolings |= dict.fromkeys(ids, pooling)
+                    inner, names = name, tuple(feature for feature in found.features if feature in sequences)
+                    own = (*own, *(feature for feature in names if feature not in own))
+                    poolings |= dict.fromkeys(names, pooling)
                 else:
-                    inner = found.name if found.name not in _names(block) else f"{found.name}_sequences"
-                    features[inner] = found.features
-                    suffixes |= {(inner, feature): suffix for feature in found.features}
+                    inner = found.name if found.name not in group_names else f"{found.name}_sequences"
+                    features[inner] = names = found.features
                     encoded += [encoder(each, inner) for each in found.encoders]
+                suffixes |= {(inner, feature): suffix for feature in names}
             if own:
                 features[name] = own
             if encoded:
@@ -132,20 +125,15 @@ def with_own_tables(
     return [*kept, *twins.values()], dataclasses.replace(groups, features=renamed)
 
 
-def _names(block: Block) -> list[str]:
-    return [group["group_name"] for group in block["feature_groups"]]
-
-
 def _check_names(block: Block, known: Collection[str] | None) -> None:
-    if known is None:
-        return
-    for name in set(block["feature_names"]) - set(known):
-        with block.findings.collecting():
-            block.fail(f"there is no feature '{name}': {nearest(name, known)}", "feature_names")
+    for name in dict.fromkeys(block["feature_names"]):
+        if known is not None and name not in known:
+            with block.findings.collecting():
+                block.fail(f"there is no feature '{name}': {nearest(name, known)}", "feature_names")
 
 
-def _sequence_groups(group: Block) -> Iterator[_SequenceGroup]:
-    """Yield the sequence groups of a group, each with its encoders; names that are left out are inferred."""
+def _sequence_groups(group: Block) -> list[_SequenceGroup]:
+    """Return the sequence groups of a group, each with its encoders; names that are left out are inferred."""
     blocks: tuple[Block, ...] = group["sequence_groups"]
     readers: tuple[Block, ...] = group["sequence_encoders"]
     if (blocks or readers) and group["group_type"] != "DEEP":
@@ -157,30 +145,27 @@ def _sequence_groups(group: Block) -> Iterator[_SequenceGroup]:
         name = block["group_name"] or group["group_name"]
         if name in found:
             block.fail(f"another sequence group is called '{name}' already", "group_name")
-        found[name] = _SequenceGroup(name, block, [])
+        found[name] = _SequenceGroup(name, block, block["feature_names"], [])
     for reader in readers:
         _, chosen = reader.choose("seq_module")
         if "input" not in chosen and len(found) != 1:
             chosen.fail("is required where a group has several sequence_groups", "input")
-        name = chosen["input"] or next(iter(found))
+        name = chosen["input"] or next(iter(found), "")
         if name not in found:
             chosen.fail(f"there is no sequence group '{name}' in this group: {nearest(name, found)}", "input")
         found[name].encoders.append(reader)
     for sequence_group in found.values():
         if not sequence_group.encoders:
             sequence_group.block.fail("needs an encoder of its group_name among the sequence_encoders")
-    yield from found.values()
+    return list(found.values())
 
 
 def _pooled_by_lookup(block: Block, sequences: Mapping[str, str]) -> Callable[[_SequenceGroup], str | None]:
     """Return a function that gives the pooling of a sequence group which its lookups pool; None: an encoder does."""
     uses: Counter[str] = Counter()
     for group in block["feature_groups"]:
-        names = [
-            *group["feature_names"],
-            *(name for inner in group["sequence_groups"] for name in inner["feature_names"]),
-        ]
-        uses.update(names)
+        for named in (group, *group["sequence_groups"]):
+            uses.update(named["feature_names"])
     dropped = "variational_dropout" in block  # it counts the result of an encoder as one feature
 
     def pooling(found: _SequenceGroup) -> str | None:
@@ -201,19 +186,5 @@ def _pooled_by_lookup(block: Block, sequences: Mapping[str, str]) -> Callable[[_
 def encoder(block: Block, group: str) -> EncoderRecord:
     """Return the record of an encoder that reads the group ``group``."""
     name, chosen = block.choose("seq_module")
-    options = {option: chosen[option] for option in _OPTIONS[name]}
-    if "attn_mlp" in options:
-        options["attn_mlp"] = mlp(chosen["attn_mlp"])
-    with chosen.locating():
-        made: Any = encoders.make(name, input=group, max_length=chosen["max_seq_length"] or None, **options)
-    record: EncoderRecord = made
-    return record
-
-
-_OPTIONS: Final = {
-    "pooling_encoder": ("pooling_type",),
-    "din_encoder": ("attn_mlp",),
-    "simple_attention": (),
-    "multi_window_din_encoder": ("attn_mlp", "windows_len"),
-    "self_attention_encoder": ("multihead_attn_dim", "num_heads", "dropout"),
-}
+    options = fields(chosen, encoders[name], ["input"])
+    return chosen.make(encoders.make, name, input=group, max_length=chosen["max_seq_length"] or None, **options)

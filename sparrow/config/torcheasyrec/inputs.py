@@ -38,10 +38,8 @@ def source(pipeline: Block, field: str, data: Block) -> Source:
     if kind in _TABLES:
         data.note("the input paths name files, which are read as Parquet", "dataset_type")
     if kind != "CsvDataset":
-        for field_of_csv in ("delimiter", "with_header"):
-            data.note("it is of CsvDataset", field_of_csv)
-        for field_of_columns in ("input_fields", "input_fields_str"):
-            data.note("Parquet files name their columns", field_of_columns)
+        data.note("it is of CsvDataset", "delimiter", "with_header")
+        data.note("Parquet files name their columns", "input_fields", "input_fields_str")
         for entry in data["input_fields"]:
             entry.note("Parquet files name their columns", "input_name")
         return Parquet(path)
@@ -56,30 +54,25 @@ def mask(data: Block, features: Sequence[tuple[Feature, Block]]) -> Mask | None:
     share, of_negatives = data["sample_mask_prob"], data["negative_sample_mask_prob"]
     hidden = [feature.name for feature, block in features if block["use_mask"]]
     if not hidden or not (share or of_negatives):
-        for field in ("sample_mask_prob", "negative_sample_mask_prob"):
-            data.note("no feature has use_mask", field)
+        data.note("no feature has use_mask", "sample_mask_prob", "negative_sample_mask_prob")
         for _, block in features:
             block.note("sample_mask_prob and negative_sample_mask_prob are 0", "use_mask")
         return None
-    sampler = data.chosen("sampler")
-    if sampler is None:
+    if data.chosen("sampler") is None:
         data.note("there are no negatives", "negative_sample_mask_prob")
         of_negatives = 0.0
-    with data.locating():
-        return Mask(features=tuple(hidden), share=share, negatives_share=of_negatives)
+    return data.make(Mask, features=tuple(hidden), share=share, negatives_share=of_negatives)
 
 
 def cost(data: Block) -> Cost | None:
     """Return the limit of the cost of a batch; None: a batch has ``batch_size`` rows whatever they cost."""
     if not data["batch_cost_size"]:
-        for field in ("batch_cost_size", "sample_cost_field"):
-            data.note("batch_cost_size is 0", field)
+        data.note("batch_cost_size is 0", "batch_cost_size", "sample_cost_field")
         return None
     if not data["sample_cost_field"]:
         data.fail("is required with batch_cost_size", "sample_cost_field")
     data.differ("here a batch also has at most batch_size rows", "batch_cost_size")
-    with data.locating():
-        return Cost(column=data["sample_cost_field"], limit=data["batch_cost_size"])
+    return data.make(Cost, column=data["sample_cost_field"], limit=data["batch_cost_size"])
 
 
 def _columns(data: Block) -> tuple[str, ...]:
@@ -95,7 +88,7 @@ def _columns(data: Block) -> tuple[str, ...]:
 _ITEMS: Final = ("id", "weight", "attrs")
 _PAIRS: Final = ("userid", "itemid", "weight")
 _EDGES: Final = ("src_id", "dst_id", "weight")
-_KEEP: Final[dict[str, Any]] = {"UNIFORM": "uniform", "ARITHMETIC": "arithmetic", "RECIPROCAL": "reciprocal"}
+_KEEP: Final = ("UNIFORM", "ARITHMETIC", "RECIPROCAL")
 
 
 def sampled(data: Block, model: Block, features: Sequence[Feature], groups: Groups) -> dict[str, Any]:
@@ -143,17 +136,17 @@ def _negatives(block: Block, group: str, features: Sequence[Feature]) -> Negativ
             by_user[field] = UserItems(source=_table(block, edges, _PAIRS), user_column="userid", item_column="itemid")
     if "hard" in by_user:
         by_user["hard_count"] = block["num_hard_sample"] or 1
-    with block.locating():
-        return Negatives(
-            items=Split(_table(block, path, _ITEMS), "attrs", block["attr_delimiter"], _attributes(block, features)),
-            group=group,
-            id_column=block["item_id_field"],
-            items_id_column="id",
-            weight_column="weight",
-            count=block["num_sample"],
-            evaluate_count=block["num_eval_sample"] or None,
-            **by_user,
-        )
+    return block.make(
+        Negatives,
+        items=Split(_table(block, path, _ITEMS), "attrs", block["attr_delimiter"], _attributes(block, features)),
+        group=group,
+        id_column=block["item_id_field"],
+        items_id_column="id",
+        weight_column="weight",
+        count=block["num_sample"],
+        evaluate_count=block["num_eval_sample"] or None,
+        **by_user,
+    )
 
 
 def _tree(block: Block, features: Sequence[Feature]) -> Tree:
@@ -167,19 +160,19 @@ def _tree(block: Block, features: Sequence[Feature]) -> Tree:
         block.fail(f"must be one of {', '.join(_KEEP)}, got {kind!r}", "probability_type")
     nodes = Split(_table(block, "item_input_path", _ITEMS), "attrs", block["attr_delimiter"], attributes)
     edges = _table(block, "edge_input_path", _EDGES)
-    with block.locating():
-        return Tree(
-            nodes=nodes,
-            features=tuple(feature.name for feature in features if set(feature.columns) <= set(attributes)),
-            id_column=identity,
-            nodes_id_column="id",
-            counts=block["layer_num_sample"],
-            ancestors=LeafAncestors(source=edges, leaf_column="src_id", ancestor_column="dst_id"),
-            level_column="tree_level",
-            weight_column="weight",
-            keep_ratio=block["remain_ratio"],
-            keep_weights=_KEEP[kind],
-        )
+    return block.make(
+        Tree,
+        nodes=nodes,
+        features=tuple(feature.name for feature in features if set(feature.columns) <= set(attributes)),
+        id_column=identity,
+        nodes_id_column="id",
+        counts=block["layer_num_sample"],
+        ancestors=LeafAncestors(source=edges, leaf_column="src_id", ancestor_column="dst_id"),
+        level_column="tree_level",
+        weight_column="weight",
+        keep_ratio=block["remain_ratio"],
+        keep_weights=kind.lower(),
+    )
 
 
 def _table(block: Block, field: str, columns: tuple[str, ...]) -> Source:
@@ -187,7 +180,7 @@ def _table(block: Block, field: str, columns: tuple[str, ...]) -> Source:
     path, override = block[field].strip(), f"{'.'.join(map(str, block.path))}.{field}=FILES"
     if not path:
         block.fail(f"is empty; add {override}", field)
-    if path.startswith("odps://"):
+    if path.startswith(_MAXCOMPUTE):
         block.fail(f"MaxCompute tables are not read; export the table to Parquet files, and add {override}", field)
     with block.locating():
         if path.endswith((".parquet", ".pq")):

@@ -1,24 +1,70 @@
-"""Layers of architectures: MLPs, towers and the like, and the parts of HSTU."""
+"""Messages as our records, by the names of their fields: MLPs, towers and the like, and the parts of HSTU."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, TypeVar
 
 from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.messages import MESSAGES
 from sparrow.data import Label
 from sparrow.models import (
     MLP,
     STU,
     Actions,
     BayesTaskTower,
+    Capsules,
     Content,
+    DINTower,
     ExtractionNetwork,
     HSTUChannel,
     MaskBlocks,
+    MINDUserTower,
     TaskTower,
     TimePeriod,
     Tower,
+    WukongLayer,
 )
+
+T = TypeVar("T")
+
+_THEIRS: Final[Mapping[str, tuple[str, ...]]] = {
+    "task": ("tower_name", "task_name"),
+    "num_classes": ("num_class",),
+    "num_experts": ("num_expert",),
+    "initial_accumulator": ("initial_accumulator_value",),
+}
+"""Other names of fields of our records in messages."""
+
+
+def fields(block: Block, kind: Any, others: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields of the record ``kind`` that a message has too, but for ``others``; messages become records.
+
+    Where our default is None, 0 stands for it in the message.
+    """
+    ours = {name: field for field in dataclasses.fields(kind) for name in (field.name, *_THEIRS.get(field.name, ()))}
+    found: dict[str, Any] = {}
+    for name in MESSAGES[block.kind]:
+        if (field := ours.get(name)) is not None and field.name not in others:
+            value = _converted(block[name])
+            found[field.name] = value or None if field.default is None else value
+    return found
+
+
+def record(block: Block, kind: Callable[..., T], **others: Any) -> T:
+    """Return the record ``kind`` of a message, with ``others`` of its fields."""
+    return block.make(kind, **fields(block, kind, others), **others)
+
+
+def _converted(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_converted, value))
+    if not isinstance(value, Block):
+        return value
+    made = _RECORDS[value.kind]
+    return record(value, made) if isinstance(made, type) else made(value)
+
 
 _ACTIVATIONS: Final = {
     "": "none",
@@ -38,83 +84,43 @@ _ACTIVATIONS: Final = {
 }
 
 
-def mlp(block: Block) -> MLP:
-    """Return the layers of a message."""
-    return make_mlp(
-        block, "", block["hidden_units"], use_bn=block["use_bn"], bias=block["bias"], use_ln=block["use_ln"]
-    )
-
-
-def make_mlp(block: Block, prefix: str, units: Any, **fields: Any) -> MLP:
-    """Return the layers of a message whose activation and dropout have names with ``prefix``."""
-    activation, ratios = block[f"{prefix}activation"], block[f"{prefix}dropout_ratio"]
+def mlp(block: Block, prefix: str = "") -> MLP:
+    """Return the layers of a message, whose fields begin with ``prefix``."""
+    units, activation, ratios = (block[prefix + name] for name in ("hidden_units", "activation", "dropout_ratio"))
     if activation not in _ACTIVATIONS:
         known = ", ".join(repr(name) for name in _ACTIVATIONS if name)
         block.fail(f"must be one of {known}, got {activation!r}", f"{prefix}activation")
-    with block.locating():
-        return MLP(
-            hidden_units=units,
-            dropout_ratio=(ratios[0] if len(ratios) == 1 else ratios) if ratios else 0.0,
-            activation=_ACTIVATIONS[activation],
-            **fields,
-        )
+    return record(
+        block,
+        MLP,
+        hidden_units=units,
+        dropout_ratio=(ratios[0] if len(ratios) == 1 else ratios) if ratios else 0.0,
+        activation=_ACTIVATIONS[activation],
+    )
 
 
-def optional_mlp(block: Block | None) -> MLP | None:
-    """Return the layers of a message; None where it is not given."""
-    return None if block is None else mlp(block)
-
-
-def tower(block: Block) -> Tower:
-    """Return a tower over one group."""
-    return Tower(block["input"], optional_mlp(block["mlp"]))
-
-
-def task_tower(block: Block) -> TaskTower:
-    """Return the layers of one task."""
-    with block.locating():
-        return TaskTower(block["tower_name"], optional_mlp(block["mlp"]), num_classes=block["num_class"])
-
-
-def bayes_tower(block: Block) -> BayesTaskTower:
-    """Return the layers of one task that reads others."""
-    with block.locating():
-        return BayesTaskTower(
-            block["tower_name"],
-            optional_mlp(block["mlp"]),
-            num_classes=block["num_class"],
-            relation_tower_names=block["relation_tower_names"],
-            relation_mlp=optional_mlp(block["relation_mlp"]),
-        )
-
-
-def mask_blocks(block: Block | None) -> MaskBlocks | None:
-    """Return the blocks of MaskNet; None where they are not given."""
-    if block is None:
-        return None
-    inner = block["mask_block"]
-    with block.locating():
-        return MaskBlocks(
-            n_mask_blocks=block["n_mask_blocks"],
-            hidden_dim=inner["hidden_dim"],
-            reduction_ratio=inner["reduction_ratio"],
-            aggregation_dim=inner["aggregation_dim"] or None,
-            top_mlp=optional_mlp(block["top_mlp"]),
-            use_parallel=block["use_parallel"],
-        )
-
-
-def extraction_network(block: Block) -> ExtractionNetwork:
-    """Return one layer of PLE."""
+def _extraction_network(block: Block) -> ExtractionNetwork:
     if not block["share_num"]:
         block.fail("is required: the number of experts that all tasks share, at least 1", "share_num")
-    with block.locating():
-        return ExtractionNetwork(
-            expert_num_per_task=block["expert_num_per_task"],
-            task_expert_net=mlp(block["task_expert_net"]),
-            share_num=block["share_num"],
-            share_expert_net=optional_mlp(block["share_expert_net"]),
-        )
+    return record(block, ExtractionNetwork)
+
+
+_RECORDS: Final[Mapping[str, Callable[[Block], Any] | type[Any]]] = {
+    "MLP": mlp,
+    "Tower": Tower,
+    "DATTower": Tower,
+    "DINTower": DINTower,
+    "TaskTower": TaskTower,
+    "BayesTaskTower": BayesTaskTower,
+    "FusionSubTaskConfig": TaskTower,
+    "ExtractionNetwork": _extraction_network,
+    "MaskNetModule": lambda block: record(block, MaskBlocks, **fields(block["mask_block"], MaskBlocks)),
+    "WuKongLayer": WukongLayer,
+    "MINDUserTower": MINDUserTower,
+    "B2ICapsule": Capsules,
+    "GRContextualizedMLP": lambda block: block.choose("contextualized_mlp")[1]["hidden_dim"],
+}
+"""The records of messages inside of models."""
 
 
 RANKERS: Final = ("dlrm_hstu", "ultra_hstu")
@@ -140,20 +146,15 @@ def ranker(block: Block) -> dict[str, Any]:
     tower, concat = block["fusion_mtl_tower"], block["concat_contextual_features"]
     return {
         "channels": tuple(_channel(each, block["max_seq_len"], concat) for each in channels),
-        "mlp": optional_mlp(tower["mlp"]),
+        "mlp": _converted(tower["mlp"]),
         "item_hidden_dim": block["item_embedding_hidden_dim"],
-        "task_towers": tuple(_task_tower(each) for each in tower["task_configs"]),
+        "task_towers": _converted(tower["task_configs"]),
     }
 
 
 def retriever_channel(tower: Block) -> HSTUChannel:
     """Return the channel of the user's tower of ``hstu_match``."""
     return _channel(tower["hstu"], tower["max_seq_len"], False, tower["input"])
-
-
-def _task_tower(block: Block) -> TaskTower:
-    with block.locating():
-        return TaskTower(block["task_name"], num_classes=block["num_class"])
 
 
 def label_name(block: Block) -> str:
@@ -167,9 +168,8 @@ def bit_labels(block: Block) -> tuple[Label, ...]:
     found = {}
     for each in block["fusion_mtl_tower"]["task_configs"]:
         if "task_bitmask" in each:
-            with each.locating():
-                name = label_name(each)
-                found[name] = Label(name, column=each["label_name"], bitmask=each["task_bitmask"])
+            name = label_name(each)
+            found[name] = each.make(Label, name, column=each["label_name"], bitmask=each["task_bitmask"])
     return tuple(found.values())
 
 
@@ -187,64 +187,40 @@ def _channel(block: Block, max_seq_len: int, concat: bool, name: str | None = No
     own = block["name"] or None
     if name is not None and own is not None and own != name:
         block.fail(f"must be the input of the tower, '{name}'; remove it", "name")
-    with block.locating():
-        return HSTUChannel(
-            stu=_stu(block, max_seq_len),
-            name=name or own or "uih",
-            content=None if name is not None else _content(preprocessor),
-            actions=_actions(preprocessor),
-            postprocessor=_POSTPROCESSORS[post],
-            time_periods=_periods(chosen) if post == "timestamp_layernorm_postprocessor" else (),
-            concat_contextual_features=concat,
-        )
+    return block.make(
+        HSTUChannel,
+        stu=_stu(block, max_seq_len),
+        name=name or own or "uih",
+        content=None if name is not None else _content(preprocessor),
+        actions=_actions(preprocessor),
+        postprocessor=_POSTPROCESSORS[post],
+        time_periods=_periods(chosen) if post == "timestamp_layernorm_postprocessor" else (),
+        concat_contextual_features=concat,
+    )
 
 
 def _stu(block: Block, max_seq_len: int) -> STU:
     stu, places = block["stu"], block["positional_encoder"]
-    scaling = stu["scaling_seqlen"]
+    of_times = ("num_time_buckets", "time_bucket_fn", "time_bucket_increments")
     if not places["use_time_encoding"]:
-        for field in ("num_time_buckets", "time_bucket_fn", "time_bucket_increments"):
-            places.note("use_time_encoding is false", field)
+        places.note("use_time_encoding is false", *of_times)
     elif not places["num_time_buckets"]:
         places.fail("is required with use_time_encoding: at least 1", "num_time_buckets")
-    times = places["use_time_encoding"]
-    with stu.locating():
-        return STU(
-            embedding_dim=stu["embedding_dim"],
-            num_heads=stu["num_heads"],
-            hidden_dim=stu["hidden_dim"],
-            attention_dim=stu["attention_dim"],
-            scaling_seqlen=max_seq_len if scaling < 0 else scaling,
-            num_position_buckets=places["num_position_buckets"],
-            attn_num_layers=block["attn_num_layers"],
-            num_time_buckets=places["num_time_buckets"] if times else None,
-            time_bucket_fn=places["time_bucket_fn"] if times else "sqrt",
-            time_bucket_increments=places["time_bucket_increments"] if times else 60.0,
-            attn_alpha=stu["attn_alpha"] or None,
-            use_group_norm=stu["use_group_norm"],
-            input_dropout_ratio=block["input_dropout_ratio"],
-            output_dropout_ratio=stu["output_dropout_ratio"],
-            max_attn_len=stu["max_attn_len"] or None,
-            sla_k1=stu["sla_k1"],
-            sla_k2=stu["sla_k2"],
-            truncation_split_layer=block["attn_truncation_split_layer"] or None,
-            truncation_tail_len=block["attn_truncation_tail_len"] or None,
-        )
-
-
-def _hidden_dim(block: Block) -> int:
-    _, chosen = block.choose("contextualized_mlp")
-    units: int = chosen["hidden_dim"]
-    return units
+    return record(
+        stu,
+        STU,
+        scaling_seqlen=max_seq_len if stu["scaling_seqlen"] < 0 else stu["scaling_seqlen"],
+        **fields(places, STU, () if places["use_time_encoding"] else of_times),
+        **fields(block, STU),
+        truncation_split_layer=block["attn_truncation_split_layer"] or None,
+        truncation_tail_len=block["attn_truncation_tail_len"] or None,
+    )
 
 
 def _content(block: Block) -> Content:
     kind, chosen = block["content_encoder"].choose("content_encoder")
-    layers = {}
-    if kind == "mlp_content_encoder":
-        layers = {"uih_mlp": mlp(chosen["uih_mlp"]), "target_mlp": mlp(chosen["target_mlp"])}
-    with block.locating():
-        return Content(_hidden_dim(block["content_mlp"]), _ENCODERS[kind], **layers)
+    hidden_dim = _converted(block["content_mlp"])
+    return block.make(Content, hidden_dim, _ENCODERS[kind], **fields(chosen, Content))
 
 
 def _actions(block: Block) -> Actions | None:
@@ -255,19 +231,18 @@ def _actions(block: Block) -> Actions | None:
     if block["action_mlp"] is None:
         block.fail("is required with action_encoder", "action_mlp")
     _, chosen = block["action_encoder"].choose("action_encoder")
-    with chosen.locating():
-        return Actions(
-            embedding_dim=chosen["action_embedding_dim"],
-            bitmasks=chosen["action_weights"],
-            hidden_dim=_hidden_dim(block["action_mlp"]),
-            watchtime_thresholds=chosen["watchtime_to_action_thresholds"],
-            watchtime_bitmasks=chosen["watchtime_to_action_weights"],
-        )
+    return chosen.make(
+        Actions,
+        embedding_dim=chosen["action_embedding_dim"],
+        bitmasks=chosen["action_weights"],
+        hidden_dim=_converted(block["action_mlp"]),
+        watchtime_thresholds=chosen["watchtime_to_action_thresholds"],
+        watchtime_bitmasks=chosen["watchtime_to_action_weights"],
+    )
 
 
 def _periods(block: Block) -> tuple[TimePeriod, ...]:
     units, counts = block["time_duration_period_units"], block["time_duration_units_per_period"]
     if len(units) != len(counts):
         block.fail(f"must be as many as time_duration_period_units, {len(units)}", "time_duration_units_per_period")
-    with block.locating():
-        return tuple(TimePeriod(unit, count) for unit, count in zip(units, counts, strict=True))
+    return tuple(block.make(TimePeriod, unit, count) for unit, count in zip(units, counts, strict=True))

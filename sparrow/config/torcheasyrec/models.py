@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sparrow import losses, metrics
@@ -12,31 +12,31 @@ from sparrow.config.torcheasyrec import tables
 from sparrow.config.torcheasyrec.architectures import MATCHING, architecture
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.groups import Groups
-from sparrow.config.torcheasyrec.layers import RANKERS, bit_labels, label_name
+from sparrow.config.torcheasyrec.layers import RANKERS, bit_labels, label_name, record
 from sparrow.config.torcheasyrec.semantic_ids import CODES, SEMANTIC_IDS, code_task
 from sparrow.data import Feature, Label
 from sparrow.models import ModelRecord
 
-_LOSSES: Final[Mapping[str, tuple[Callable[..., losses.Loss], tuple[str, ...]]]] = {
-    "BinaryCrossEntropy": (losses.BinaryCrossEntropy, ("label_smoothing",)),
-    "SoftmaxCrossEntropy": (losses.SoftmaxCrossEntropy, ("label_smoothing",)),
-    "BinaryFocalLoss": (losses.BinaryFocal, ("gamma", "alpha")),
-    "JRCLoss": (losses.JRC, ("alpha",)),
-    "L2Loss": (losses.L2, ()),
+_LOSSES: Final[Mapping[str, type[losses.Loss]]] = {
+    "BinaryCrossEntropy": losses.BinaryCrossEntropy,
+    "SoftmaxCrossEntropy": losses.SoftmaxCrossEntropy,
+    "BinaryFocalLoss": losses.BinaryFocal,
+    "JRCLoss": losses.JRC,
+    "L2Loss": losses.L2,
 }
-"""Our loss for each message, and its fields of the same name."""
-_METRICS: Final[Mapping[str, tuple[Callable[..., metrics.Metric[Any]], tuple[str, ...]]]] = {
-    "AUC": (metrics.AUC, ("thresholds",)),
-    "MulticlassAUC": (metrics.MulticlassAUC, ("thresholds", "average")),
-    "RecallAtK": (metrics.RecallAtK, ("top_k",)),
-    "MeanAbsoluteError": (metrics.MAE, ()),
-    "MeanSquaredError": (metrics.MSE, ()),
-    "Accuracy": (metrics.Accuracy, ("threshold", "top_k")),
-    "GroupedAUC": (metrics.GroupedAUC, ()),
-    "GroupedXAUC": (metrics.GroupedXAUC, ()),
-    "NormalizedEntropy": (metrics.NormalizedEntropy, ("eta",)),
+"""Our loss for each message."""
+_METRICS: Final[Mapping[str, type[metrics.Metric[Any]]]] = {
+    "AUC": metrics.AUC,
+    "MulticlassAUC": metrics.MulticlassAUC,
+    "RecallAtK": metrics.RecallAtK,
+    "MeanAbsoluteError": metrics.MAE,
+    "MeanSquaredError": metrics.MSE,
+    "Accuracy": metrics.Accuracy,
+    "GroupedAUC": metrics.GroupedAUC,
+    "GroupedXAUC": metrics.GroupedXAUC,
+    "NormalizedEntropy": metrics.NormalizedEntropy,
 }
-"""Our metric for each message but XAUC, and its fields of the same name."""
+"""Our metric for each message but XAUC."""
 DOMAIN_INDEX: Final = "domain_index"
 """The group that holds the number of an example's domain, for pepnet."""
 
@@ -52,15 +52,15 @@ def model(block: Block, found: list[tuple[Feature, Block]], groups: Groups) -> M
         features[DOMAIN_INDEX] = (domain_feature(chosen),)
     kept = tables.options(tables.by_table(found), wide_tables(block, found, groups), chosen)
     dropout: Block | None = block["variational_dropout"]
-    with block.locating():
-        return Model(
-            architecture=made,
-            groups=features,
-            encoders=dict(groups.encoders),
-            variational_dropout=None if dropout is None else dropout["regularization_lambda"],
-            tables=kept,
-            **wide,
-        )
+    return block.make(
+        Model,
+        architecture=made,
+        groups=features,
+        encoders=dict(groups.encoders),
+        variational_dropout=None if dropout is None else dropout["regularization_lambda"],
+        tables=kept,
+        **wide,
+    )
 
 
 def domain_feature(pepnet: Block) -> str:
@@ -142,28 +142,18 @@ def _fused_task(block: Block, labels: tuple[str, ...], columns: Mapping[str, str
 def _tower_task(tower: Block, labels: tuple[str, ...], columns: Mapping[str, str], pareto: bool) -> Task:
     for field in ("label_name", "task_space_indicator_label"):
         _check_label(tower, field, labels)
-    if not pareto:
+    options: dict[str, Any] = {"weight": tower["weight"]}
+    if pareto:
+        options["pareto_min_loss_weight"] = tower["pareto_min_loss_weight"]
+    else:
         tower.note("use_pareto_loss_weight is false", "pareto_min_loss_weight")
-    space: dict[str, Any] = {}
+    weights = ("in_task_space_weight", "out_task_space_weight")
     if "task_space_indicator_label" in tower:
-        space = {
-            "task_space_label": tower["task_space_indicator_label"],
-            "in_task_space_weight": tower["in_task_space_weight"],
-            "out_task_space_weight": tower["out_task_space_weight"],
-        }
-    for field in ("in_task_space_weight", "out_task_space_weight"):
-        if not space:
-            tower.note("there is no task_space_indicator_label", field)
-    return task(
-        tower,
-        tower["label_name"],
-        tower["num_class"],
-        tower["sample_weight_name"],
-        columns,
-        weight=tower["weight"],
-        pareto_min_loss_weight=tower["pareto_min_loss_weight"] if pareto else 0.0,
-        **space,
-    )
+        options |= {"task_space_label": tower["task_space_indicator_label"]} | {name: tower[name] for name in weights}
+    else:
+        tower.note("there is no task_space_indicator_label", *weights)
+    label, sample_weight = tower["label_name"], tower["sample_weight_name"]
+    return task(tower, label, tower["num_class"], sample_weight, columns, **options)
 
 
 def _with_candidates(made: Task, block: Block, name: str, chosen: Block) -> Task:
@@ -184,12 +174,8 @@ def loss(block: Block, columns: Mapping[str, str]) -> losses.Loss:
     _, chosen = block.choose("loss")
     if chosen.kind not in _LOSSES:
         block.fail("is a loss of sid_rqvae; remove it")
-    kind, names = _LOSSES[chosen.kind]
-    options = {name: chosen[name] for name in names}
-    if kind is losses.JRC:
-        options["session_name"] = _column(chosen, "session_name", columns)
-    with chosen.locating():
-        return kind(**options)
+    own = {"session_name": _column(chosen, "session_name", columns)} if chosen.kind == "JRCLoss" else {}
+    return record(chosen, _LOSSES[chosen.kind], **own)
 
 
 def _column(block: Block, field: str, columns: Mapping[str, str]) -> str:
@@ -201,10 +187,9 @@ def _column(block: Block, field: str, columns: Mapping[str, str]) -> str:
 def metric(block: Block, num_class: int, columns: Mapping[str, str]) -> MetricUse:
     """Return the metric of one entry of ``metrics``."""
     _, chosen = block.choose("metric")
-    grouped = chosen.kind in ("GroupedAUC", "GroupedXAUC")
-    group_by = _column(chosen, "grouping_key", columns) if grouped else None
-    with chosen.locating():
-        return MetricUse(metric=_plain_metric(chosen, num_class), group_by=group_by)
+    is_grouped = chosen.kind in ("GroupedAUC", "GroupedXAUC")
+    group_by = _column(chosen, "grouping_key", columns) if is_grouped else None
+    return chosen.make(MetricUse, metric=_plain_metric(chosen, num_class), group_by=group_by)
 
 
 def train_metric(block: Block) -> MetricUse:
@@ -215,8 +200,7 @@ def train_metric(block: Block) -> MetricUse:
         if chosen.kind == "AUC":
             return MetricUse(metric=metrics.DecayedAUC(thresholds=chosen["thresholds"], **decay))
         if chosen.kind == "XAUC":
-            for field in ("sample_ratio", "max_pairs"):
-                chosen.note("while training, all pairs within a batch are compared", field)
+            chosen.note("while training, all pairs within a batch are compared", "sample_ratio", "max_pairs")
             return MetricUse(metric=metrics.Decayed(metrics.XAUC(in_batch=True), **decay))
         return MetricUse(metric=metrics.Decayed(_plain_metric(chosen, 1), **decay))
 
@@ -227,37 +211,26 @@ def task(
     """Return the task of a message that has ``losses``, ``metrics`` and ``train_metrics``."""
     if not block["losses"]:
         block.fail("is required: one loss at least", "losses")
-    with block.locating():
-        return Task(
-            label=label,
-            losses=tuple(loss(entry, columns) for entry in block["losses"]),
-            metrics=_distinct(metric(entry, num_class, columns) for entry in block["metrics"]),
-            train_metrics=_distinct(map(train_metric, block["train_metrics"])),
-            sample_weight=sample_weight,
-            **fields,
-        )
+    return block.make(
+        Task,
+        label=label,
+        losses=tuple(loss(entry, columns) for entry in block["losses"]),
+        metrics=_distinct(metric(entry, num_class, columns) for entry in block["metrics"]),
+        train_metrics=_distinct(map(train_metric, block["train_metrics"])),
+        sample_weight=sample_weight,
+        **fields,
+    )
 
 
 def _plain_metric(chosen: Block, num_class: int) -> metrics.Metric[Any]:
-    with chosen.locating():
-        if chosen.kind not in _METRICS:
-            return _xauc(chosen)
-        kind, names = _METRICS[chosen.kind]
-        options = {name: chosen[name] for name in names}
-        if kind is metrics.MulticlassAUC:
-            options["num_classes"] = num_class
-        return kind(**options)
-
-
-def _xauc(chosen: Block) -> metrics.XAUC:
+    if chosen.kind in _METRICS:
+        own = {"num_classes": num_class} if chosen.kind == "MulticlassAUC" else {}
+        return record(chosen, _METRICS[chosen.kind], **own)
+    counts = "in_batch" if chosen["in_batch"] else "max_pairs" if "max_pairs" in chosen else "sample_ratio"
     for field in ("sample_ratio", "max_pairs"):
-        if chosen["in_batch"] or ("max_pairs" in chosen and field == "sample_ratio"):
+        if counts == "in_batch" or field != counts != "sample_ratio":
             chosen.note("in_batch or max_pairs counts", field)
-    if chosen["in_batch"]:
-        return metrics.XAUC(in_batch=True)
-    if "max_pairs" in chosen:
-        return metrics.XAUC(max_pairs=chosen["max_pairs"])
-    return metrics.XAUC(sample_ratio=chosen["sample_ratio"])
+    return chosen.make(metrics.XAUC, **{counts: chosen[counts]})
 
 
 def _distinct(uses: Iterable[MetricUse]) -> tuple[MetricUse, ...]:

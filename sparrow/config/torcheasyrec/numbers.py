@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.layers import record
+from sparrow.config.torcheasyrec.tables import table_of
 from sparrow.data import AutoDis, MLPEmbedding
 
+NO_TABLE: Final = "the feature has no boundaries, and so no table"
 _NORMALIZERS: Final[Mapping[str, tuple[str, ...]]] = {
     "zscore": ("mean", "standard_deviation"),
     "minmax": ("min", "max"),
@@ -63,33 +66,19 @@ def dense_fields(block: Block) -> dict[str, Any]:
     if learned is not None:
         if boundaries is not None:
             block.fail(f"cannot be given together with {learned[0]}; keep one", "boundaries")
-        for field in ("embedding_name", "pooling"):
-            block.note("the embedding is a function of the number, and has no table", field)
-        return {**_learned(*learned), "embedding_dim": block["embedding_dim"], **normalizer(block)}
+        block.note("the embedding is a function of the number, and has no table", "embedding_name", "pooling")
+        embedding = record(learned[1], MLPEmbedding if learned[0] == "mlp" else AutoDis)
+        return {"embedding": embedding, "embedding_dim": block["embedding_dim"], **normalizer(block)}
     if boundaries is None:
-        for field in ("embedding_dim", "embedding_name", "pooling"):
-            block.note("the feature has no boundaries, and so no table", field)
+        block.note(NO_TABLE, "embedding_dim", "embedding_name", "pooling")
         return normalizer(block)
-    return {
-        **normalizer(block),
-        "boundaries": boundaries,
-        "embedding_dim": block["embedding_dim"],
-        "table": block["embedding_name"],
-        **_several(block),
-    }
+    return {**normalizer(block), **buckets(block)}
 
 
-def _several(block: Block) -> dict[str, Any]:
-    """Return the pooling of the buckets of several numbers."""
+def buckets(block: Block) -> dict[str, Any]:
+    """Return the fields of numbers that are cut into buckets, with a row each; several are pooled."""
+    table = {"boundaries": block["boundaries"], **table_of(block)}
     if (block.get("value_dim") or 1) > 1:
-        return {"pooling": block["pooling"]}
+        return {**table, "pooling": block["pooling"]}
     block.note("a row has one bucket, so there is nothing to pool", "pooling")
-    return {}
-
-
-def _learned(kind: str, block: Block) -> dict[str, Any]:
-    """Return the embedding that a model learns as a function of the number."""
-    if kind == "mlp":
-        return {"embedding": MLPEmbedding()}
-    with block.locating():
-        return {"embedding": AutoDis(block["num_channels"], block["temperature"], block["keep_prob"])}
+    return table

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sparrow import dense, rules, schedules
 from sparrow.config.sections.train import DenseOptimizer, DensePart
 from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.layers import record
 from sparrow.config.torcheasyrec.messages import MESSAGES
 
 _RULES: Final[Mapping[str, Callable[..., rules.Rule]]] = {
@@ -38,26 +39,21 @@ _SCHEDULES: Final[Mapping[str, Callable[..., Callable[[Any], Any]]]] = {
     "CosineAnnealingWarmRestartsLR": schedules.cosine_annealing_warm_restarts,
 }
 _SIZES: Final = ("decay_size", "schedule_sizes", "T_max", "T_0", "warmup_size")
-_SAME_NAME: Final = ("beta1", "beta2", "momentum", "rho", "alpha", "eps", "dampening", "nesterov", "amsgrad")
-_RENAMED: Final = {"initial_accumulator_value": "initial_accumulator"}
 
 
 def sparse_rule(block: Block, accumulate: int) -> rules.Rule:
     """Return the rule of all tables."""
     _, optimizer = block.choose("optimizer")
     _, rate = block.choose("learning_rate")
-    fields = _hyper(optimizer)
+    options: dict[str, Any] = {"max_gradient": None}
     if optimizer["gradient_clipping"]:
-        fields["max_gradient"] = optimizer["max_gradient"]
+        options["max_gradient"] = optimizer["max_gradient"]
     else:
         optimizer.note("gradient_clipping is false", "max_gradient")
     if optimizer.kind == "FusedRowWiseAdagradOptimizer":
-        fields |= _row_wise_decay(optimizer)
-    elif "weight_decay" in optimizer:
-        fields["weight_decay"] = optimizer["weight_decay"]
-    fields["learning_rate"] = learning_rate(optimizer, rate, accumulate)
-    with optimizer.locating():
-        return _RULES[optimizer.kind](**fields)
+        options |= _row_wise_decay(optimizer)
+    options["learning_rate"] = learning_rate(optimizer, rate, accumulate)
+    return record(optimizer, _RULES[optimizer.kind], **options)
 
 
 def dense_optimizer(block: Block, accumulate: int, clipping: Block | None) -> DenseOptimizer:
@@ -75,37 +71,25 @@ def dense_optimizer(block: Block, accumulate: int, clipping: Block | None) -> De
         fields = _dense_group(part_optimizer, part_rate, accumulate)
         if any(part["regex_pattern"] in other.patterns for other in parts.values()):
             part.fail("is the pattern of an earlier part, which would take all its parameters", "regex_pattern")
-        with part.locating():
-            parts[f"part_{index}"] = DensePart(patterns=(part["regex_pattern"],), **fields)
+        parts[f"part_{index}"] = part.make(DensePart, patterns=(part["regex_pattern"],), **fields)
     fields = _dense_group(optimizer, rate, accumulate) | _clip(clipping)
-    with block.locating():
-        return DenseOptimizer(parts=parts, **fields)
+    return block.make(DenseOptimizer, parts=parts, **fields)
 
 
 def _dense_group(optimizer: Block, rate: Block, accumulate: int) -> dict[str, Any]:
-    decoupled = optimizer.kind == "AdamWOptimizer"
-    with optimizer.locating():
-        record = _DENSE[optimizer.kind](**_hyper(optimizer))
     return {
-        "optimizer": record,
+        "optimizer": record(optimizer, _DENSE[optimizer.kind]),
         "learning_rate": learning_rate(optimizer, rate, accumulate),
-        "weight_decay" if decoupled else "l2": optimizer["weight_decay"],
+        "weight_decay" if optimizer.kind == "AdamWOptimizer" else "l2": optimizer["weight_decay"],
     }
 
 
-def _hyper(optimizer: Block) -> dict[str, Any]:
-    """Return the hyper-parameters that mean the same here, TorchEasyRec's defaults included."""
-    known = MESSAGES[optimizer.kind]
-    same = {name: optimizer[name] for name in _SAME_NAME if name in known}
-    return same | {ours: optimizer[theirs] for theirs, ours in _RENAMED.items() if theirs in known}
-
-
 def _row_wise_decay(optimizer: Block) -> dict[str, Any]:
-    mode, decay = optimizer["weight_decay_mode"], optimizer["weight_decay"]
+    mode = optimizer["weight_decay_mode"]
     if mode == "NONE":
         optimizer.note("weight_decay_mode is NONE, with which TorchEasyRec decays nothing either", "weight_decay")
-        return {}
-    return {"weight_decay": decay, "weight_decay_mode": mode.lower()}
+        return {"weight_decay": 0.0, "weight_decay_mode": "none"}
+    return {"weight_decay": optimizer["weight_decay"], "weight_decay_mode": mode.lower()}
 
 
 def _clip(clipping: Block | None) -> dict[str, Any]:
@@ -119,8 +103,7 @@ def _clip(clipping: Block | None) -> dict[str, Any]:
     kind: str = clipping["clipping_type"]
     match kind.lower():
         case "none":
-            for field in ("max_gradient", "norm_type"):
-                clipping.note("clipping_type is none", field)
+            clipping.note("clipping_type is none", "max_gradient", "norm_type")
             return {}
         case "value":
             clipping.note("clipping_type is value", "norm_type")
@@ -144,14 +127,12 @@ def learning_rate(optimizer: Block, rate: Block, accumulate: int) -> float | Cal
         return lr
     fields: dict[str, Any] = {name.lower(): rate[name] for name in MESSAGES[rate.kind]}
     for field in () if rate["by_epoch"] else _SIZES:
-        if field in MESSAGES[rate.kind]:
-            given = fields[field.lower()]
-            made = [
-                in_steps(rate, field, each, accumulate) for each in (given if isinstance(given, tuple) else [given])
-            ]
-            fields[field.lower()] = tuple(made) if isinstance(given, tuple) else made[0]
-    with rate.locating():
-        return _SCHEDULES[rate.kind](lr, **fields)
+        given = fields.get(field.lower())
+        if isinstance(given, tuple):
+            fields[field.lower()] = tuple(in_steps(rate, field, each, accumulate) for each in given)
+        elif given is not None:
+            fields[field.lower()] = in_steps(rate, field, given, accumulate)
+    return rate.make(_SCHEDULES[rate.kind], lr, **fields)
 
 
 def in_steps(block: Block, field: str, count: int, accumulate: int) -> int:

@@ -137,17 +137,14 @@ class _Import:
                 self.made["labels"] = labels_of(block)
             with self.findings.collecting(), self.findings.part("model"):
                 self.made["model"] = model(block, made, grouped)
-        self._frozen(block, made, grouped)
+        with self.findings.collecting(), self.findings.part("train.table_optimizers"):
+            self.made["table_optimizers"] = tables.frozen(tables.by_table(made), wide_tables(block, made, grouped))
         with self.findings.collecting(), self.findings.part("data.mask"):
             self.made["mask"] = mask(data, made)
         if not block.broken and not any(field.endswith(("sampler", "sampler_v2")) for field in data.broken):
             with self.findings.collecting(), self.findings.part("data.negatives"):
                 self.made["sampled"] = sampled(data, block, [feature for feature, _ in made], grouped)
         self.made["features"] = [*(feature for feature, _ in made), *_domain(block)]
-
-    def _frozen(self, block: Block, made: list[tuple[Feature, Block]], grouped: Groups) -> None:
-        with self.findings.collecting(), self.findings.part("train.table_optimizers"):
-            self.made["table_optimizers"] = tables.frozen(tables.by_table(made), wide_tables(block, made, grouped))
 
     def _inputs(self) -> None:
         pipeline, data = self.pipeline, self.pipeline["data_config"]
@@ -199,12 +196,9 @@ class _Import:
                 pareto_loss_weights=self._pareto(),
             )
             with self.findings.part("the export"):
-                check_precision(self.pipeline["export_config"], self.made["train"], self._use_ema())
-
-    def _use_ema(self) -> bool | None:
-        block = self.pipeline["eval_config"]
-        use: bool | None = None if block is None else block["use_dense_ema"]
-        return use
+                evaluation = self.pipeline["eval_config"]
+                use_ema = None if evaluation is None else evaluation["use_dense_ema"]
+                check_precision(self.pipeline["export_config"], self.made["train"], use_ema)
 
     def _pareto(self) -> bool:
         block = self.pipeline["model_config"]

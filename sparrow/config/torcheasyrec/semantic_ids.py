@@ -14,22 +14,20 @@ CODES: Final = "codes"
 
 
 def rqkmeans(block: Block, config: Block) -> dict[str, Any]:
-    """Return the options of `sparrow.models.SidRqkmeans`."""
-    made: dict[str, Any] = {"codebook": block["codebook"], "normalize_residuals": block["normalize_residuals"]}
+    """Return the options of `sparrow.models.SidRqkmeans` that are no fields of the message."""
     _candidates(block)
     size, fit = block["train_sample_size"], block["faiss_kmeans_kwargs"]
     if fit is None:
-        return made | {"sample_size": size}
+        return {"sample_size": size}
     most = fit["max_points_per_centroid"] * max(block["codebook"])
     if size:
         fit.note("train_sample_size is the size of the sample", "max_points_per_centroid")
     fit.differ("other rows are drawn from it than FAISS draws", "seed")
-    options = {"iterations": fit["niter"], "spherical": fit["spherical"], "seed": fit["seed"]}
-    return made | options | {"sample_size": size or most}
+    return {"iterations": fit["niter"], "spherical": fit["spherical"], "seed": fit["seed"], "sample_size": size or most}
 
 
 def rqvae(block: Block, config: Block) -> dict[str, Any]:
-    """Return the options of `sparrow.models.SidRqvae`; ``config`` holds its losses."""
+    """Return the options of `sparrow.models.SidRqvae` that are no fields of the message; ``config`` has its losses."""
     given = _losses(config)
     _candidates(block)
     balanced, pair = block["sinkhorn_config"], block["contrastive_config"]
@@ -40,8 +38,7 @@ def rqvae(block: Block, config: Block) -> dict[str, Any]:
         sinkhorn = {"sinkhorn_iters": balanced["iters"], "sinkhorn_epsilon": balanced["epsilon"]}
         if not balanced["enabled"]:
             sinkhorn = {"sinkhorn_iters": 0}
-            for field in ("iters", "epsilon"):
-                balanced.note("enabled is false", field)
+            balanced.note("enabled is false", "iters", "epsilon")
     draws = block["forward_mode"] == "gumbel_softmax"
     if draws:
         if balanced is not None:
@@ -49,9 +46,7 @@ def rqvae(block: Block, config: Block) -> dict[str, Any]:
         block.note("forward_mode gumbel_softmax goes without it", "rotation_trick")
     if pair is not None:
         pair.differ("metrics are of all rows here, there of those that are no pairs", "pair_flag_feature_group")
-    options = ("codebook", "embed_dim", "hidden_dims", "forward_mode", "normalize_residuals", "distance_type")
     return {
-        **{name: block[name] for name in (*options, "kmeans_init")},
         "rotation_trick": block["rotation_trick"] and not draws,
         **({"sinkhorn_iters": 0} if draws else sinkhorn),
         **_commitment(given.get("commitment_loss")),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from sparrow.config.building.assemble import WIDE
@@ -26,10 +26,10 @@ _OF_TABLE: Final = ("trainable", "init_fn", "data_type")
 
 # By torch's name: the arguments in order with torch's defaults, and the initializer that they make.
 _INITIALIZERS: Final[Mapping[str, tuple[dict[str, float | None], Any]]] = {
-    "uniform_": ({"a": 0.0, "b": 1.0}, lambda a, b: Uniform(a, b)),
-    "normal_": ({"mean": 0.0, "std": 1.0}, lambda mean, std: Normal(mean, std)),
-    "trunc_normal_": ({"mean": 0.0, "std": 1.0, "a": -2.0, "b": 2.0}, lambda mean, std, a, b: Normal(mean, std, a, b)),
-    "constant_": ({"val": None}, lambda val: Constant(val)),
+    "uniform_": ({"a": 0.0, "b": 1.0}, Uniform),
+    "normal_": ({"mean": 0.0, "std": 1.0}, Normal),
+    "trunc_normal_": ({"mean": 0.0, "std": 1.0, "a": -2.0, "b": 2.0}, Normal),
+    "constant_": ({"val": None}, Constant),
     "zeros_": ({}, lambda: Constant(0.0)),
     "ones_": ({}, lambda: Constant(1.0)),
 }
@@ -40,8 +40,7 @@ def by_table(found: list[tuple[Feature, Block]]) -> dict[str, Block]:
     blocks: dict[str, Block] = {}
     for feature, block in found:
         if (use := feature.table_use) is None:
-            for field in _OF_TABLE:
-                block.note("the feature has no table", field)
+            block.note("the feature has no table", *_OF_TABLE)
             continue
         first = blocks.setdefault(use.table, block)
         for field in _OF_TABLE:
@@ -104,7 +103,7 @@ def initializer(block: Block, field: str) -> Initializer | None:
     if None in values.values():
         block.fail(f"{name} needs {', '.join(known)}", field)
     try:
-        made: Initializer = make(**values)
+        made: Initializer = make(*values.values())
     except ValueError as error:
         block.fail(str(error), field)
     return made
@@ -220,16 +219,16 @@ def initial_values(feature: Block) -> Initializer | None:
     low = -limit if args["lower"] is None else args["lower"]
     high = limit if args["upper"] is None else args["upper"]
     spread = std if args["std_dev"] is None else args["std_dev"]
-    made: dict[str, Callable[[], Initializer]] = {
-        "UNIFORM": lambda: Uniform(low, high),
-        "NORMAL": lambda: Normal(args["mean"], spread),
-        "TRUNCATED_NORMAL": lambda: Normal(args["mean"], spread, low, high),
-        "CONSTANT": lambda: Constant(args["value"]),
-    }
-    if args["mode"] not in made:
-        args.fail(f"not supported: {args['mode']!r}; {', '.join(made)} are", "mode")
-    with args.locating():
-        return made[args["mode"]]()
+    match args["mode"]:
+        case "UNIFORM":
+            return args.make(Uniform, low, high)
+        case "NORMAL":
+            return args.make(Normal, args["mean"], spread)
+        case "TRUNCATED_NORMAL":
+            return args.make(Normal, args["mean"], spread, low, high)
+        case "CONSTANT":
+            return args.make(Constant, args["value"])
+    args.fail(f"not supported: {args['mode']!r}; UNIFORM, NORMAL, TRUNCATED_NORMAL, CONSTANT are", "mode")
 
 
 SIZES: Final = ("num_buckets", "hash_bucket_size", "vocab_list", "vocab_dict", "vocab_file")
@@ -249,9 +248,7 @@ def size_field(block: Block) -> str:
     sizes = [field for field in (*SIZES, *FIELDS) if field in block]
     dynamic = [field for field in sizes if field in FIELDS]
     if dynamic and len(sizes) > 1:  # TorchEasyRec looks at zch and dynamicemb first
-        for field in sizes:
-            if field != dynamic[0]:
-                block.note(f"{dynamic[0]} gives the rows", field)
+        block.note(f"{dynamic[0]} gives the rows", *(field for field in sizes if field != dynamic[0]))
         sizes = dynamic
     if len(sizes) != 1:
         given = ", ".join(sizes) or "none"
@@ -273,11 +270,15 @@ def rows(block: Block, otherwise: str | None = None) -> dict[str, Any]:
     else:
         fields = _vocabulary(block, field, block["default_value"] or otherwise)
     return {
-        "default": default_id(block, "default_value", otherwise),
+        "default": _default_id(block, otherwise),
         **fields,
-        "embedding_dim": block["embedding_dim"],
-        "table": block["embedding_name"],
+        **table_of(block),
     }
+
+
+def table_of(block: Block) -> dict[str, Any]:
+    """Return the dim and the name of a feature's table."""
+    return {"embedding_dim": block["embedding_dim"], "table": block["embedding_name"]}
 
 
 def _vocabulary(block: Block, field: str, default: str | None) -> dict[str, Any]:
@@ -308,9 +309,9 @@ def _has_rows(path: str) -> dict[str, Any]:
         return {}
 
 
-def default_id(block: Block, field: str, otherwise: str | None) -> int | str | None:
+def _default_id(block: Block, otherwise: str | None) -> int | str | None:
     """Return the id of a missing value: a number where ids are numbers."""
-    given = block[field] or otherwise
+    given = block["default_value"] or otherwise
     if not given:
         return None
     if "num_buckets" not in block:
@@ -318,4 +319,4 @@ def default_id(block: Block, field: str, otherwise: str | None) -> int | str | N
     try:
         return int(given)
     except ValueError:
-        block.fail(f"must be an integer in quotes, got {given!r}", field)
+        block.fail(f"must be an integer in quotes, got {given!r}", "default_value")

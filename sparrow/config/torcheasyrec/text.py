@@ -8,10 +8,9 @@ Reference: https://protobuf.dev/reference/protobuf/textformat-spec/
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterator
-from typing import Final, NoReturn, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from sparrow.errors import ConfigError, Problem, shown
 
@@ -19,39 +18,29 @@ MAX_DEPTH: Final = 100
 """Maximal depth of nested messages; a deeper one is an error."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Word:
-    """A bare word: ``true``, ``false``, ``inf``, ``nan`` or the name of an enum's value."""
+class Scalar(NamedTuple):
+    """A value that is no message.
 
+    Attributes:
+      kind: "word": ``true``, ``inf`` or the name of an enum's value; "number": an integer or a float in any notation;
+        "string": a quoted string.
+      text: a word or a number as it is written, without spaces after its sign; a string with its escapes resolved.
+    """
+
+    kind: Literal["word", "number", "string"]
     text: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Number:
-    """A number as it is written, without its sign's spaces: integer or float, decimal, hexadecimal or octal."""
-
-    text: str
-
-
-@dataclasses.dataclass(frozen=True)
-class String:
-    """A quoted string, its escapes resolved."""
-
-    value: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """The fields between braces, in order."""
 
     fields: tuple[Field, ...]
 
 
-Value: TypeAlias = Word | Number | String | Message
+Value: TypeAlias = Scalar | Message
 
 
-@dataclasses.dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """A field with its values: one, or the values of a list in brackets."""
 
     name: str
@@ -61,8 +50,7 @@ class Field:
     is_list: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     line: int
@@ -81,19 +69,7 @@ _TOKENS: Final = re.compile(
 _ESCAPE: Final = re.compile(
     r"\\(?:x[0-9a-fA-F]{1,2}|[0-7]{1,3}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[abfnrtv?\\'\"])|\\.", re.ASCII
 )
-_SIMPLE_ESCAPES: Final = {
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-    "?": "?",
-    "\\": "\\",
-    "'": "'",
-    '"': '"',
-}
+_SIMPLE_ESCAPES: Final = dict(zip("abfnrtv?\\'\"", "\a\b\f\n\r\t\v?\\'\"", strict=True))
 _CLOSING: Final = {"{": "}", "<": ">"}
 
 
@@ -102,7 +78,7 @@ def parse(text: str, source: str | None = None) -> Message:
 
     >>> message = parse('train_config { num_steps: 100  # enough\\n  summaries: ["loss", "lr"] }')
     >>> message.fields[0].values[0].fields[1]
-    Field(name='summaries', values=(String(value='loss'), String(value='lr')), line=2, column=3, is_list=True)
+    Field(name='summaries', values=(Scalar(kind='string', text='loss'), Scalar(kind='string', text='lr')), line=2, ...)
     >>> parse("train_config { num_steps 100 }")
     Traceback (most recent call last):
     sparrow.errors.ConfigError: line 1: num_steps: expected ':' or '{' after the field's name, got '100'
@@ -111,31 +87,52 @@ def parse(text: str, source: str | None = None) -> Message:
     return _Reader(text, source).message(None, depth=0)
 
 
+def inner_fields(values: Iterable[Value]) -> tuple[Field, ...]:
+    """Return the fields of all messages among values."""
+    return tuple(field for value in values if isinstance(value, Message) for field in value.fields)
+
+
 class _Reader:
     """Recursive descent over the tokens, one ahead."""
 
     def __init__(self, text: str, source: str | None) -> None:
-        self.source = source
-        self.tokens = _tokens(text, source)
+        self.text, self.source = text, source
+        self.tokens = self.split()
         self.next = next(self.tokens)
+
+    def split(self) -> Iterator[_Token]:
+        line, start, position = 1, 0, 0
+        while position < len(self.text):
+            match = _TOKENS.match(self.text, position)
+            column = position - start + 1
+            if match is None:
+                rest = self.text[position : position + 20].split("\n")[0]
+                is_open = rest[0] in "\"'"
+                what = "a string that is not closed on its line" if is_open else "characters without a meaning here"
+                self.fail(f"{what}: {shown(rest)}", _Token("", rest, line, column))
+            kind = match.lastgroup or ""
+            if kind == "newline":
+                line, start = line + 1, match.end()
+            elif kind != "skip":
+                yield _Token(kind, match.group(), line, column)
+            position = match.end()
+        yield _Token("end", "", line, position - start + 1)
 
     def message(self, opened: _Token | None, depth: int) -> Message:
         """Return the fields up to the brace that closes ``opened``, or up to the end of the file."""
         if depth > MAX_DEPTH:
             self.fail(f"messages are nested more than {MAX_DEPTH} deep", opened)
         fields: list[Field] = []
-        closing = None if opened is None else _CLOSING[opened.text]
-        while True:
-            if self.next.kind == "end":
-                if opened is not None:
-                    self.fail(f"the '{opened.text}' of line {opened.line} is never closed")
-                return Message(tuple(fields))
-            if self.next.kind == "mark" and self.next.text == closing:
-                self.take()
-                return Message(tuple(fields))
+        closing = "" if opened is None else _CLOSING[opened.text]
+        while self.next.kind != "end" and not self.at(closing):
             fields.append(self.field(depth))
-            if self.next.text in (",", ";") and self.next.kind == "mark":
+            if self.at(",", ";"):
                 self.take()
+        if opened is not None:
+            if self.next.kind == "end":
+                self.fail(f"the '{opened.text}' of line {opened.line} is never closed")
+            self.take()
+        return Message(tuple(fields))
 
     def field(self, depth: int) -> Field:
         name = self.take()
@@ -143,9 +140,7 @@ class _Reader:
             self.fail("extensions and Any messages (a name in brackets) are not supported", name)
         if name.kind != "word":
             self.fail(f"expected the name of a field, got {_shown(name)}", name)
-        if self.at("{", "<"):
-            return Field(name.text, (self.message(self.take(), depth + 1),), name.line, name.column)
-        if not self.at(":", "["):
+        if not self.at("{", "<", ":", "["):
             self.fail(f"expected ':' or '{{' after the field's name, got {_shown(self.next)}", field=name.text)
         if self.at(":"):
             self.take()
@@ -169,18 +164,41 @@ class _Reader:
             return self.message(self.take(), depth + 1)
         token = self.take()
         if token.kind == "string":
-            text = _unescaped(token, name.text, self.source)
+            text = self.unescaped(token, name.text)
             while self.next.kind == "string":  # adjacent strings are one
-                text += _unescaped(self.take(), name.text, self.source)
-            return String(text)
+                text += self.unescaped(self.take(), name.text)
+            return Scalar("string", text)
         sign = ""
         if token.kind == "mark" and token.text == "-":
             sign, token = "-", self.take()
         if token.kind == "number":
-            return Number(sign + token.text)
+            return Scalar("number", sign + token.text)
         if token.kind == "word" and (not sign or token.text.lower() in ("inf", "infinity", "nan")):
-            return Word(sign + token.text)
-        self.fail(f"expected a value, got {_shown(token)}", token, field=name.text)
+            return Scalar("word", sign + token.text)
+        self.fail(f"expected a value, got {_shown(token)}", token, name.text)
+
+    def unescaped(self, token: _Token, field: str) -> str:
+        r"""Return the string between the quotes. ``\x`` and octal escapes are bytes of UTF-8."""
+
+        def resolve(match: re.Match[str]) -> str:
+            body = match.group()[1:]
+            if body in _SIMPLE_ESCAPES:
+                return _SIMPLE_ESCAPES[body]
+            if body[0] in "uU" and len(body) > 1:
+                code = int(body[1:], 16)
+                if code < 0x110000 and not 0xD800 <= code < 0xE000:
+                    return chr(code)
+            elif body[0] == "x" and len(body) > 1:
+                return _byte(int(body[1:], 16))
+            elif body[0].isdigit() and body[0] < "8" and int(body, 8) < 256:
+                return _byte(int(body, 8))
+            self.fail(f"unknown escape {match.group()} in a string", token, field)
+
+        text = _ESCAPE.sub(resolve, token.text[1:-1])
+        try:
+            return text.encode("utf-8", "surrogateescape").decode("utf-8")
+        except UnicodeError:
+            self.fail("a string that is not valid UTF-8", token, field)
 
     def at(self, *marks: str) -> bool:
         return self.next.kind == "mark" and self.next.text in marks
@@ -192,61 +210,13 @@ class _Reader:
         return token
 
     def fail(self, message: str, token: _Token | None = None, field: str | None = None) -> NoReturn:
-        token = token or self.next
-        _fail(message, token.line, token.column, self.source, field)
-
-
-def _tokens(text: str, source: str | None) -> Iterator[_Token]:
-    line, start, position = 1, 0, 0
-    while position < len(text):
-        match = _TOKENS.match(text, position)
-        column = position - start + 1
-        if match is None:
-            rest = text[position : position + 20].split("\n")[0]
-            what = (
-                "a string that is not closed on its line" if rest[0] in "\"'" else "characters without a meaning here"
-            )
-            _fail(f"{what}: {shown(rest)}", line, column, source)
-        kind = match.lastgroup or ""
-        if kind == "newline":
-            line, start = line + 1, match.end()
-        elif kind != "skip":
-            yield _Token(kind, match.group(), line, column)
-        position = match.end()
-    yield _Token("end", "", line, position - start + 1)
-
-
-def _unescaped(token: _Token, field: str, source: str | None) -> str:
-    r"""Return the string between the quotes. ``\x`` and octal escapes are bytes of UTF-8."""
-
-    def resolve(match: re.Match[str]) -> str:
-        body = match.group()[1:]
-        if body in _SIMPLE_ESCAPES:
-            return _SIMPLE_ESCAPES[body]
-        if body[0] in "uU" and len(body) > 1:
-            code = int(body[1:], 16)
-            if code < 0x110000 and not 0xD800 <= code < 0xE000:
-                return chr(code)
-        elif body[0] == "x" and len(body) > 1:
-            return _byte(int(body[1:], 16))
-        elif body[0].isdigit() and body[0] < "8" and int(body, 8) < 256:
-            return _byte(int(body, 8))
-        _fail(f"unknown escape {match.group()} in a string", token.line, token.column, source, field)
-
-    text = _ESCAPE.sub(resolve, token.text[1:-1])
-    try:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8")
-    except UnicodeError:
-        _fail("a string that is not valid UTF-8", token.line, token.column, source, field)
+        at = token or self.next
+        path = () if field is None else (field,)
+        raise ConfigError([Problem(path, f"{message} (column {at.column})", at.line)], self.source)
 
 
 def _byte(value: int) -> str:
     return chr(value) if value < 128 else chr(0xDC00 + value)  # "surrogateescape" turns it back into the byte
-
-
-def _fail(message: str, line: int, column: int, source: str | None, field: str | None = None) -> NoReturn:
-    path = () if field is None else (field,)
-    raise ConfigError([Problem(path, f"{message} (column {column})", line)], source)
 
 
 def _shown(token: _Token) -> str:

@@ -10,6 +10,7 @@ from sparrow.config.sections.evaluate import Evaluate
 from sparrow.config.sections.tasks import Task
 from sparrow.config.sections.train import BestBy, Checkpoint, StartFrom, Summary, Train
 from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.layers import record
 from sparrow.config.torcheasyrec.optimizers import dense_optimizer, in_steps, sparse_rule
 from sparrow.metrics import registry
 from sparrow.optimizer import LossScale
@@ -30,22 +31,23 @@ def train(block: Block, batch_size: int, optimizers: Mapping[str, Any], **fields
         block.fail(f"must be 'BF16', 'FP16' or left out, got {precision!r}", "mixed_precision")
     if not block["use_tensorboard"]:
         block.note("use_tensorboard is false", "tensorboard_summaries")
-    with block.locating():
-        return Train(
-            **optimizers,
-            batch_size=batch_size,
-            accumulate=accumulate,
-            precision=PRECISIONS[precision],
-            loss_scale=_loss_scale(block["grad_scaler"]),
-            ema=_ema(block["dense_optimizer"]["ema"]),
-            start_from=_start_from(block["fine_tune_checkpoint"]),
-            # A line of the log may come early: rounded down, and at least one step.
-            log_every_steps=max(1, block["log_step_count_steps"] // accumulate),
-            tensorboard=block["use_tensorboard"],
-            **_length(block, accumulate),
-            **_summaries(block),
-            **fields,
-        )
+    scaler, ema, path = block["grad_scaler"], block["dense_optimizer"]["ema"], block["fine_tune_checkpoint"]
+    return block.make(
+        Train,
+        **optimizers,
+        batch_size=batch_size,
+        accumulate=accumulate,
+        precision=PRECISIONS[precision],
+        loss_scale=None if scaler is None else record(scaler, LossScale),
+        ema=None if ema is None else _decay(ema),
+        start_from=_start_from(path) if path else None,
+        # A line of the log may come early: rounded down, and at least one step.
+        log_every_steps=max(1, block["log_step_count_steps"] // accumulate),
+        tensorboard=block["use_tensorboard"],
+        **_length(block, accumulate),
+        **_summaries(block),
+        **fields,
+    )
 
 
 def optimizers_of(block: Block) -> dict[str, Any]:
@@ -62,20 +64,12 @@ def optimizers_of(block: Block) -> dict[str, Any]:
     return made
 
 
-def checkpoint_of(block: Block, best_by: BestBy | None = None) -> Checkpoint:
-    """Return when to save, and the criterion of the best checkpoint."""
-    made = _checkpoint(block, block["gradient_accumulation_steps"] or 1)
-    return made.model_copy(update={"best_by": best_by})
-
-
-def _start_from(path: str) -> StartFrom | None:
+def _start_from(path: str) -> StartFrom:
     """Return the run of a checkpoint: the folder of a run, or ``<folder>/model.ckpt-<step>``.
 
     >>> _start_from("runs/old/model.ckpt-100")
     StartFrom(folder='runs/old', step=100, tables={}, params={}, skip=(), optimizer=False)
     """
-    if not path:
-        return None
     folder, _, last = path.rstrip("/").rpartition("/")
     step = re.fullmatch(r"model\.ckpt-(\d+)", last)
     return StartFrom(folder=path) if step is None else StartFrom(folder=folder or ".", step=int(step.group(1)))
@@ -88,14 +82,14 @@ def evaluate(block: Block | None, batch_size: int | None, checkpoint: Checkpoint
         when = {"every_steps": checkpoint.every_steps, "every_epochs": checkpoint.every_epochs}
     if block is None:
         return Evaluate(batch_size=batch_size, **when)
-    with block.locating():
-        return Evaluate(
-            **when,
-            steps=block["num_steps"],
-            batch_size=batch_size,
-            use_ema=block["use_dense_ema"],
-            log_every_steps=block["log_step_count_steps"] or None,
-        )
+    return block.make(
+        Evaluate,
+        **when,
+        steps=block["num_steps"],
+        batch_size=batch_size,
+        use_ema=block["use_dense_ema"],
+        log_every_steps=block["log_step_count_steps"] or None,
+    )
 
 
 def _length(block: Block, accumulate: int) -> dict[str, Any]:
@@ -110,39 +104,25 @@ def _length(block: Block, accumulate: int) -> dict[str, Any]:
     return {"epochs": epochs} if epochs else {"steps": in_steps(block, "num_steps", steps, accumulate)}
 
 
-def _loss_scale(scaler: Block | None) -> LossScale | None:
-    if scaler is None:
-        return None
-    with scaler.locating():
-        return LossScale(
-            init_scale=scaler["init_scale"],
-            growth_factor=scaler["growth_factor"],
-            backoff_factor=scaler["backoff_factor"],
-            growth_interval=scaler["growth_interval"],
-        )
-
-
-def _ema(block: Block | None) -> float | None:
-    if block is None:
-        return None
+def _decay(block: Block) -> float:
     decay: float = block["decay"]
     if not 0 <= decay < 1:
         block.fail(f"must be at least 0 and below 1, got {decay:g}", "decay")
     return decay
 
 
-def _checkpoint(block: Block, accumulate: int) -> Checkpoint:
+def checkpoint_of(block: Block, best_by: BestBy | None) -> Checkpoint:
     """Return when to save: by epochs where given, else by steps. 0 means never by steps, and keep everything."""
-    keep = block["keep_checkpoint_max"] or None
+    accumulate, keep = block["gradient_accumulation_steps"] or 1, block["keep_checkpoint_max"] or None
     if block["save_checkpoints_epochs"]:
         block.note("save_checkpoints_epochs counts", "save_checkpoints_steps")
-        return Checkpoint(every_epochs=block["save_checkpoints_epochs"], keep=keep)
+        return Checkpoint(every_epochs=block["save_checkpoints_epochs"], keep=keep, best_by=best_by)
     every = block["save_checkpoints_steps"]
     if "save_checkpoints_steps" in block:
         every = in_steps(block, "save_checkpoints_steps", every, accumulate)
     else:  # the default, which nobody chose, need not be a multiple
         every = max(1, every // accumulate)
-    return Checkpoint(every_steps=every or None, keep=keep)
+    return Checkpoint(every_steps=every or None, keep=keep, best_by=best_by)
 
 
 def _summaries(block: Block) -> dict[str, Any]:
@@ -162,8 +142,7 @@ def best_by(block: Block | None, tasks: Mapping[str, Task]) -> BestBy | None:
     if kind not in ("latest", "best"):
         block.fail(f"must be 'latest' or 'best', got {kind!r}", "exporter_type")
     if kind == "latest":
-        for field in ("best_exporter_metric", "metric_larger_is_better"):
-            block.note("exporter_type is latest", field)
+        block.note("exporter_type is latest", "best_exporter_metric", "metric_larger_is_better")
         return None
     names = metric_names(tasks)
     wanted: str = block["best_exporter_metric"]
