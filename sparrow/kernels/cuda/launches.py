@@ -48,17 +48,14 @@ def add_sort(
     size = 4 * (states + passes * tiles * radix)
     zeros = call.scratch(size)
 
-    def at(place: int) -> Argument:
-        return Argument(zeros.kind, zeros.value, zeros.offset + 4 * place)
-
     call.zero(zeros, size)
     blocks = min(2 * cores, -(-count // (COUNT_THREADS * COUNT_AHEAD)))
-    arguments = [ids, number(count), number(num_rows), at(0)]
+    arguments = [ids, number(count), number(num_rows), zeros]
     call.launch(program, source.SORT_COUNT, blocks, COUNT_THREADS, arguments)
     shared = source.sort_shared(tuned)
     buffers = [entries, other] if passes % 2 == 1 else [other, entries]
     for digit in range(passes):
-        own = [at(digit * radix), at(states + digit * tiles * radix), at(tickets + digit)]
+        own = [zeros.at(4 * place) for place in (digit * radix, states + digit * tiles * radix, tickets + digit)]
         to = buffers[digit % 2]
         if digit == 0:
             kernel, arguments = source.SORT_FIRST, [ids, sources, to, number(count), number(num_rows), *own]
