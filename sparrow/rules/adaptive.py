@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from sparrow.rules.base import (
-    BELOW_ONE,
+    NOT_NEGATIVE,
     PER_ELEMENT,
+    SHARE,
     Hyper,
     Rule,
     Scalar,
@@ -42,10 +42,7 @@ class RMSprop(Rule):
     weight_decay: ScalarOrSchedule = 0.0
 
     slots = {"square": Slot(PER_ELEMENT)}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(alpha=(0.0, BELOW_ONE), eps=(0.0, math.inf), weight_decay=(0.0, math.inf))
+    bounds = {"alpha": SHARE, "eps": NOT_NEGATIVE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         """Add 1 - alpha."""
@@ -53,7 +50,6 @@ class RMSprop(Rule):
         return h | {"new": 1.0 - h["alpha"]}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         square = h.alpha * slots["square"] + h.new * grad * grad
         direction = divide_or_zero(grad, jnp.sqrt(square) + h.eps)
         return row - h.learning_rate * (direction + h.weight_decay * row), {"square": square}
@@ -79,10 +75,7 @@ class Adadelta(Rule):
     weight_decay: ScalarOrSchedule = 0.0
 
     slots = {"square": Slot(PER_ELEMENT), "step": Slot(PER_ELEMENT)}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(rho=(0.0, BELOW_ONE), eps=(0.0, math.inf), weight_decay=(0.0, math.inf))
+    bounds = {"rho": SHARE, "eps": NOT_NEGATIVE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         """Add 1 - rho."""
@@ -90,7 +83,6 @@ class Adadelta(Rule):
         return h | {"new": 1.0 - h["rho"]}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         square = h.rho * slots["square"] + h.new * grad * grad
         delta = divide_or_zero(jnp.sqrt(slots["step"] + h.eps), jnp.sqrt(square + h.eps)) * grad
         step = h.rho * slots["step"] + h.new * delta * delta
@@ -119,10 +111,7 @@ class LaProp(Rule):
     initial_slot: float = 0.0
 
     slots = {"mu": Slot(PER_ELEMENT, init="initial_slot"), "nu": Slot(PER_ELEMENT, init="initial_slot")}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(beta1=(0.0, BELOW_ONE), beta2=(0.0, BELOW_ONE), eps=(0.0, math.inf), initial_slot=(0.0, math.inf))
+    bounds = {"beta1": SHARE, "beta2": SHARE, "eps": NOT_NEGATIVE, "initial_slot": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         """Add the decay at this step, what is left of 1, and the weight of the scaled gradient."""
@@ -136,7 +125,6 @@ class LaProp(Rule):
         }
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         nu = h.decay * slots["nu"] + h.new_square * (grad * grad + h.eps)
         mu = h.beta1 * slots["mu"] + h.new_grad * divide_or_zero(grad, jnp.sqrt(nu))
         return row - h.learning_rate * mu, {"mu": mu, "nu": nu}
@@ -162,10 +150,7 @@ class Lion(Rule):
     weight_decay: ScalarOrSchedule = 0.0
 
     slots = {"momentum": Slot(PER_ELEMENT)}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(beta1=(0.0, BELOW_ONE), beta2=(0.0, BELOW_ONE), weight_decay=(0.0, math.inf))
+    bounds = {"beta1": SHARE, "beta2": SHARE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         """Add 1 - beta1 and 1 - beta2."""
@@ -173,7 +158,6 @@ class Lion(Rule):
         return h | {"new1": 1.0 - h["beta1"], "new2": 1.0 - h["beta2"]}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         direction = jnp.sign(h.beta1 * slots["momentum"] + h.new1 * grad)
         momentum = h.beta2 * slots["momentum"] + h.new2 * grad
         return row - h.learning_rate * (direction + h.weight_decay * row), {"momentum": momentum}
