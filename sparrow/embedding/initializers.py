@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow import fields
+from sparrow.kernels import stand_in
 from sparrow.registry import Registry
 
 I = TypeVar("I", bound="type[Initializer]")
@@ -238,7 +239,7 @@ def draw_all(
 ) -> jax.Array:
     """Return a new array with the independent values of tables, as `draw_into` does: the program makes the array."""
     larger = max(shape[0], block_rows(shape[1])), shape[1]
-    return cut(draw_into(jax.ShapeDtypeStruct(larger, dtype), keys, places, block), shape[0])  # type: ignore[no-untyped-call]
+    return cut(draw_into(stand_in(larger, dtype), keys, places, block), shape[0])
 
 
 def draw_into(

@@ -22,7 +22,7 @@ from sparrow.embedding.batches.sizes import Sizes
 from sparrow.embedding.nested import Structure
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, row_step, stack_tables
-from sparrow.kernels import LIMITS, RowStep
+from sparrow.kernels import LIMITS, RowStep, stand_in
 from sparrow.rules import PER_ROW, Rule
 
 LANES: Final = 8
@@ -88,12 +88,8 @@ def lower(table: TableSpec) -> str:
     True
     """
     program = row_program(table)
-    row = _shape(1, width(table))
+    row = stand_in((1, width(table)))
     return jax.jit(program).lower(*[row] * (2 + len(program.step.slots) + len(program.scalars))).as_text()
-
-
-def _shape(*sizes: int) -> Any:
-    return jax.ShapeDtypeStruct(sizes, jnp.float32)  # type: ignore[no-untyped-call]
 
 
 def width(table: TableSpec) -> int:
@@ -153,7 +149,7 @@ def row_program(table: TableSpec) -> RowProgram:
 
 @functools.lru_cache(maxsize=256)
 def _program(step: RowStep) -> RowProgram:
-    row, number = _shape(step.dim), _shape()
+    row, number = stand_in((step.dim,)), stand_in(())
     slots = [number if layout == PER_ROW else row for _, layout in step.slots]
     jaxpr = jax.make_jaxpr(step)(row, row, slots, [number] * len(step.scalars)).jaxpr
     read = {id(var) for eqn in jaxpr.eqns for var in eqn.invars} | {id(var) for var in jaxpr.outvars}

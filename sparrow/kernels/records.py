@@ -22,6 +22,7 @@ from jax.experimental import io_callback
 
 from sparrow.kernels.ids.types import Changed
 from sparrow.kernels.ids.words import words_of
+from sparrow.kernels.types import stand_in
 
 ALIGNMENT = 32  # bytes: the least that a GPU reads
 
@@ -118,7 +119,7 @@ def swap(
         host[np.asarray(away)[rows]] = held.packed([np.asarray(part)[rows] for part in old])
         return tuple(_taken(held, host, np.asarray(new)))
 
-    shapes = tuple(jax.ShapeDtypeStruct((len(fresh.rows), *array.shape[1:]), array.dtype) for array in arrays)  # type: ignore[no-untyped-call]
+    shapes = tuple(stand_in((len(fresh.rows), *array.shape[1:]), array.dtype) for array in arrays)
     old, slots = tuple(array.at[gone.rows].get(mode="clip") for array in arrays), arrays[0].shape[0]
     new = io_callback(moved, shapes, address, _numbers(gone, records, slots), old, _numbers(fresh, records, slots))
     return [array.at[fresh.rows].set(rows, mode="drop") for array, rows in zip(arrays, new, strict=True)]
@@ -133,7 +134,7 @@ def store(held: Layout, arrays: Sequence[jax.Array], address: jax.Array, records
         host[np.asarray(away)[rows]] = held.packed([np.asarray(part)[rows] for part in old])
         return np.zeros(1, np.int32)
 
-    done = jax.ShapeDtypeStruct((1,), jnp.int32)  # type: ignore[no-untyped-call]
+    done = stand_in((1,), jnp.int32)
     old = tuple(array.at[gone.rows].get(mode="clip") for array in arrays)
     made: jax.Array = io_callback(stored, done, address, _numbers(gone, records, arrays[0].shape[0]), old)
     return made
@@ -147,7 +148,7 @@ def read(
     def taken(address: Any, rows: Any) -> Any:
         return _taken(held, _records(held, address, records), np.asarray(rows))[0]
 
-    shape = jax.ShapeDtypeStruct((len(rows), table.shape[1]), table.dtype)  # type: ignore[no-untyped-call]
+    shape = stand_in((len(rows), table.shape[1]), table.dtype)
     here = slots < table.shape[0]
     far = io_callback(taken, shape, address, jnp.where(here | (rows < 0), records, rows))
     return jnp.where(here[:, None], table.at[slots].get(mode="clip"), far)

@@ -1,4 +1,4 @@
-"""The settings of an attention, apart from its arrays."""
+"""The settings and the arrays of an attention."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import dataclasses
 from typing import Literal, NamedTuple
 
 import jax
-
-from sparrow.kernels.attention.time_buckets import TimeBucket
+import jax.numpy as jnp
 
 Score = Literal["silu", "softmax"]
+TimeBucket = Literal["sqrt", "log"]
 EVERYTHING = 2**28
 """A distance that no sequence has."""
 
@@ -96,3 +96,16 @@ class Gradients(NamedTuple):
     v: jax.Array
     position: jax.Array | None
     time: jax.Array | None
+
+
+def time_buckets(distances: jax.Array, function: TimeBucket, unit: float, buckets: int) -> jax.Array:
+    """Return the bucket of each distance: the integer part of √(d / unit) or log(max(d / unit, 1)), at most the last.
+
+    A distance that is negative counts as 0.
+
+    >>> time_buckets(jnp.array([-5.0, 59.0, 60.0, 240.0, 9e9]), "sqrt", 60.0, 4).tolist()
+    [0, 0, 1, 2, 3]
+    """
+    units = jnp.maximum(distances.astype(jnp.float32), 0) / unit
+    scaled = jnp.sqrt(units) if function == "sqrt" else jnp.log(jnp.maximum(units, 1))
+    return jnp.clip(scaled, 0, buckets - 1).astype(jnp.int32)

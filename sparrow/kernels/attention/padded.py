@@ -5,8 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Past
-from sparrow.kernels.attention.time_buckets import time_buckets
+from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Past, time_buckets
 
 
 def unavailable(kind: Kind, arrays: Arrays) -> str | None:

@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sparrow.kernels.types import stand_in
+
 TARGET = "sparrow_cuda"  # the handler of src/shim.cc
 LAUNCH, ZERO, FORK, JOIN, MAP = 1, 2, 3, 4, 5
 INPUT, OUTPUT, NUMBER, NULL, MAPPED = 0, 1, 2, 3, 4
@@ -82,7 +84,7 @@ class Call:
 
     def output(self, shape: tuple[int, ...], dtype: Any) -> Argument:
         """Return an array that is written."""
-        self.outputs.append(jax.ShapeDtypeStruct(shape, dtype))  # type: ignore[no-untyped-call]
+        self.outputs.append(stand_in(shape, dtype))
         return Argument(OUTPUT, len(self.outputs) - 1)
 
     def in_place(self, array: jax.Array) -> Argument:

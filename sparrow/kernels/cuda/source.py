@@ -8,7 +8,7 @@ import pathlib
 
 from sparrow.kernels.cuda import tuning
 from sparrow.kernels.cuda.emit import row_step
-from sparrow.kernels.row import RowStep
+from sparrow.kernels.types import RowStep
 
 FOLDER = pathlib.Path(__file__).parent / "src"
 TYPES = {"float32": 0, "bfloat16": 1, "float16": 2}

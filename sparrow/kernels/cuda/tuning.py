@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from sparrow.kernels.cuda.emit import by_element
-from sparrow.kernels.row import RowStep
+from sparrow.kernels.types import RowStep
 
 HALVES = ("bfloat16", "float16")
 LONG = 512

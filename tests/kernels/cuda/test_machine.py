@@ -168,7 +168,7 @@ class Device:
 def test_what_is_missing_is_named_and_xla_takes_over(no_gpu, monkeypatch, devices, nvrtc_reason, expected):
     monkeypatch.setattr(jax, "local_devices", lambda: devices)
     monkeypatch.setattr(machine, "platform", lambda: "gpu")
-    monkeypatch.setattr("sparrow.kernels.backend_choice.platform", lambda: "gpu")
+    monkeypatch.setattr("sparrow.kernels.backend_choice.preferred", lambda: "cuda")
     monkeypatch.setattr(nvrtc, "unavailable", lambda: nvrtc_reason)
     machine._find.cache_clear()
     try:
