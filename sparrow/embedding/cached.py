@@ -73,7 +73,6 @@ class Cache:
         return arrays, self.empty(jnp.asarray(memory.address))
 
     def empty(self, address: jax.Array) -> Cached:
-        """Return a cache that holds no row."""
         return Cached(ids.init(self.settings), jnp.zeros((), jnp.int32), address)
 
     def assign(

@@ -1,7 +1,7 @@
 """Rules and specs in the forms that jax-tpu-embedding takes, for the SparseCores of TPUs. Experimental.
 
 Sparrow does not drive a TPU: `lower` gives a rule's row program as StableHLO, `to_specs` the specs of features, whose
-tables carry that program as their optimizer, and `from_specs` reads such specs back, and those of SparseCore's own
+tables carry that program as their optimizer, and `from_specs` reads such specs back, and specs with SparseCore's own
 optimizers. Training then goes through jax-tpu-embedding's functions. No figure or bit is claimed for a TPU.
 """
 
@@ -175,7 +175,7 @@ def to_specs(features: Any, batch_size: int, *, sizes: Sizes | None = None, core
       batch_size: the examples of the complete batch, which SparseCore's shapes hold.
       sizes: sizes learned by packing batches of these features: the limits of ids per partition come from them. A
         partition then has space for all ids of one core's share of the batch. None: SparseCore's default of 256.
-        Tables that SparseCore stacks lose their limits: give it those of the stack after stacking.
+        Tables that SparseCore stacks lose their limits: give it the limits of the stack after stacking.
       cores: the SparseCores of all devices together, over which batch and tables are split.
       ids: the most ids per example, for SparseCore's input shapes.
     """
@@ -310,7 +310,6 @@ def _optimizer_class() -> type[Any]:
             )
 
         def get_hyperparameters(self, step: Any = None) -> tuple[jax.Array, ...]:
-            """Return the scalars of the rule at ``step``."""
             return self._scalars(0 if step is None else step)
 
         def __hash__(self) -> int:

@@ -43,10 +43,6 @@ class Lookups:
     num_bags: int = dataclasses.field(metadata={"static": True})
     order: jax.Array | None = None
 
-    def with_order(self, order: jax.Array) -> Lookups:
-        """Return these lookups with ``order``."""
-        return dataclasses.replace(self, order=order)
-
 
 class EntryGradients(NamedTuple):
     """The gradient of one stack's rows, not yet summed.

@@ -97,7 +97,6 @@ class Adam(_Moments):
 
     @property
     def slots(self) -> Mapping[str, Slot]:
-        """Two vectors per row, and a count where bias correction is per row."""
         moments = {"momentum": Slot(PER_ELEMENT), "velocity": Slot(PER_ELEMENT)}
         return moments | ({"count": Slot(PER_ROW)} if self.bias_correction == "row" else {})
 
@@ -150,7 +149,7 @@ class LAMB(_Moments):
         direction = Adam's, plus weight_decay * row
         row      -= learning_rate * (|row| / |direction|) * direction        (ratio 1 where a norm is zero)
 
-    Differs from dense LAMB: the ratio is of one row, not of the whole matrix; untouched rows keep their moments.
+    Differs from dense LAMB: the ratio is of one row, not of the matrix; untouched rows keep their moments.
 
     Reference: You et al., 2019, arXiv 1904.00962.
     """

@@ -45,7 +45,6 @@ class RMSprop(Rule):
     bounds = {"alpha": SHARE, "eps": NOT_NEGATIVE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Add 1 - alpha."""
         h = super().hyper(step)
         return h | {"new": 1.0 - h["alpha"]}
 
@@ -78,7 +77,6 @@ class Adadelta(Rule):
     bounds = {"rho": SHARE, "eps": NOT_NEGATIVE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Add 1 - rho."""
         h = super().hyper(step)
         return h | {"new": 1.0 - h["rho"]}
 
@@ -153,7 +151,6 @@ class Lion(Rule):
     bounds = {"beta1": SHARE, "beta2": SHARE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Add 1 - beta1 and 1 - beta2."""
         h = super().hyper(step)
         return h | {"new1": 1.0 - h["beta1"], "new2": 1.0 - h["beta2"]}
 

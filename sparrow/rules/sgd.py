@@ -40,7 +40,6 @@ class SGD(Rule):
 
     @property
     def slots(self) -> Mapping[str, Slot]:
-        """One momentum vector per row, or nothing."""
         return {"momentum": Slot(PER_ELEMENT)} if callable(self.momentum) or self.momentum else {}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
@@ -59,7 +58,7 @@ class LarsSGD(Rule):
         momentum' = h.momentum * momentum + learning_rate * ratio * (grad + weight_decay * row)
         row      -= momentum'
 
-    Differs from dense LARS: norms are of one row, not of the whole matrix, and untouched rows keep their momentum.
+    Differs from dense LARS: norms are of one row, not of the matrix, and untouched rows keep their momentum.
 
     Reference: You, Gitman, Ginsburg, 2017, arXiv 1708.03888.
     """

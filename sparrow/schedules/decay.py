@@ -75,7 +75,7 @@ class Linear(Schedule):
 class ExponentialDecay(Schedule):
     """``max(lr * decay_factor ** (elapsed / decay_size), min_learning_rate)``, ``elapsed`` counted after warmup.
 
-    With ``staircase`` the exponent is the whole part of ``elapsed / decay_size``. The warmup goes in a straight
+    With ``staircase`` the exponent is the integer part of ``elapsed / decay_size``. The warmup goes in a straight
     line from ``warmup_learning_rate`` to ``lr`` over ``warmup_size``; the minimum does not apply to it.
 
     >>> decay = ExponentialDecay(1.0, decay_size=2, decay_factor=0.5)

@@ -95,7 +95,6 @@ class _Plan:
         return self.call.input(jnp.pad(array, ((0, 0), (0, 0), (0, missing))) if missing else array)
 
     def output(self) -> Argument:
-        """Return an array of heads."""
         return self.call.output(self.shape, jnp.bfloat16)
 
     def add(
@@ -131,5 +130,4 @@ class _Plan:
         return self.call.map(self.q if array == NOTHING else array, dim, heads, tokens, rows)
 
     def results(self) -> list[jax.Array]:
-        """Make the call."""
         return self.call.bind(machine.load(self.gpu, self.modules), vmap_method="sequential")

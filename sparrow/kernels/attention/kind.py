@@ -16,18 +16,9 @@ EVERYTHING = 2**28
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """The static part of an attention; `sparrow.kernels.jagged_attention` has the equations.
+    """The static part of an attention: arguments of `sparrow.kernels.jagged_attention`, which has the equations.
 
-    Attributes:
-      score: "silu" or "softmax".
-      alpha: the factor of the products <q, k>.
-      scale: the factor of the results.
-      max_length: no sequence is longer; only the padded reference reads it.
-      max_distance: the largest distance in place between a query and a key.
-      sla_k1: with sla_k1 or sla_k2, a query sees the sla_k1 newest keys up to itself,
-      sla_k2: and the first sla_k2 of its sequence.
-      time_bucket_fn: "sqrt" or "log", of distances in time.
-      time_unit: the unit of time.
+    Only the padded reference reads ``max_length``.
     """
 
     score: Score
@@ -49,16 +40,8 @@ class Kind:
 class Arrays(NamedTuple):
     """The arrays of an attention.
 
-    Attributes:
-      q: (tokens, heads, dim).
-      k: (tokens, heads, dim).
-      v: (tokens, heads, width).
-      offsets: (sequences + 1,) int32: sequence s is the tokens from ``offsets[s]`` to ``offsets[s + 1]``.
-      contexts: (sequences,) int32, how many tokens at the start of each sequence are context; None: none.
-      candidates: (sequences,) int32, how many tokens at the end of each sequence are candidates; None: none.
-      position: (buckets,) float32, the bias of each distance in place, of the last bucket for all larger ones; None: 0.
-      time: (buckets,) float32, the bias of each bucket of distances in time; None: 0.
-      times: (tokens,) float32, with ``time``.
+    They are arguments of `sparrow.kernels.jagged_attention`: offsets, contexts and candidates in int32; position (its
+    ``position_bias``), time (its ``time_bias``) and times in float32.
     """
 
     q: jax.Array
@@ -73,7 +56,7 @@ class Arrays(NamedTuple):
 
 
 class Past(NamedTuple):
-    """Tokens before those of an attention, each sequence's from place 0 on: context and history, no candidates.
+    """Tokens before an attention's own, each sequence from place 0 on: context and history, no candidates.
 
     Attributes:
       k: (sequences, places, heads, dim).

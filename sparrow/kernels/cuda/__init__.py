@@ -6,6 +6,7 @@ toolkit. Compiled kernels are kept in the user's cache folder (``$SPARROW_CACHE_
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 
 from sparrow.kernels.cuda import launches, machine, source, tuning
 from sparrow.kernels.cuda.emit import row_step
-from sparrow.kernels.cuda.plan import NOTHING, Call
+from sparrow.kernels.cuda.plan import NOTHING, Call, number, together
 from sparrow.kernels.translate.values import Inexpressible
 from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
 from sparrow.kernels.weights import differentiable
@@ -50,7 +51,7 @@ def lookup(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> jax.
 def lookup_and_sort(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> tuple[jax.Array, Lookups]:
     """Return `lookup`, and ``lookups`` with the order that the update of the same batch needs: both run in parallel."""
     rows, order = differentiable(functools.partial(_lookup, with_order=True), table, lookups, dtype)
-    return rows, lookups if order is None else lookups.with_order(order)
+    return rows, lookups if order is None else dataclasses.replace(lookups, order=order)
 
 
 def _lookup(table: jax.Array, lookups: Lookups, dtype: Any, with_order: bool) -> tuple[jax.Array, jax.Array | None]:
@@ -64,7 +65,8 @@ def _lookup(table: jax.Array, lookups: Lookups, dtype: Any, with_order: bool) ->
     modules = [source.lookup_module(dim, table_dtype, out_dtype, bagged, tuned)]
     call = Call()
     ids = call.input(_row_numbers(lookups.ids, num_rows))
-    arrays = call.input(table), ids, call.input(lookups.offsets), call.input(lookups.gains)
+    offsets = [call.input(lookups.offsets)] if bagged else []
+    arrays = [call.input(table), number(num_rows), ids, *offsets, call.input(lookups.gains)]
     out = call.output((num_bags, dim), dtype)
     with_order = with_order and 0 < count <= launches.MOST_ENTRIES
     if with_order:
@@ -74,7 +76,10 @@ def _lookup(table: jax.Array, lookups: Lookups, dtype: Any, with_order: bool) ->
         call.fork()
         launches.add_sort(call, 1, sorting, gpu.cores, count, num_rows, ids, sources, entries)
         call.main()
-    launches.add_lookup(call, 0, tuned, num_rows, dim, num_bags, *arrays, out)
+    groups = 32 // tuning.lanes(dim // tuned.slices, tuned.vector, tuned.lanes)
+    warps = -(-num_bags // (groups * tuned.bags if bagged else 32)) * tuned.slices
+    blocks = -(-warps // tuned.warps)
+    call.launch(0, source.LOOKUP, blocks, 32 * tuned.warps, [*arrays, out, number(num_bags)])
     if with_order:
         call.join()
     rows, *order = call.bind(machine.load(gpu, modules))
@@ -104,7 +109,9 @@ def update(
     call = Call()
     bags, gains = call.input(grads.bags), call.input(grads.gains)
     bag_grads = call.input(grads.bag_grads)
-    numbers = [call.input(x) for x in (scalars.hyper, scalars.seeds, scalars.first_rows, logical)]
+    hyper, seeds, first_rows, logical_rows = (
+        call.input(x) for x in (scalars.hyper, scalars.seeds, scalars.first_rows, logical)
+    )
     entries = call.input(grads.order)
     ids = NOTHING if grads.order is not None else call.input(_row_numbers(grads.ids, num_rows))
     state = [call.in_place(array) for array in (table, *slots)]
@@ -113,8 +120,18 @@ def update(
         entries = call.scratch(8 * count)
         sources = NOTHING if has_gains else bags
         launches.add_sort(call, 1, sorting, gpu.cores, count, num_rows, ids, sources, entries)
-    shape = count, num_rows, dim, grads.bag_grads.shape[0], num_tables
-    launches.add_update(call, 0, tuned, *shape, entries, bags, gains, bag_grads, numbers, state[0], state[1:])
+    sums = launches.partial_sums(count)
+    partials, tickets = NOTHING, NOTHING
+    if sums:
+        partials, tickets = call.scratch(4 * dim * sums), call.scratch(4 * sums * tuned.slices)
+        call.zero(tickets, 4 * sums * tuned.slices)
+    arguments = [
+        *(entries, number(count), number(num_rows), bags, gains, bag_grads, number(grads.bag_grads.shape[0])),
+        *(hyper, seeds, first_rows, number(num_tables), logical_rows, partials, tickets, number(sums), state[0]),
+        *together(state[1:]),
+    ]
+    blocks = -(-count // (launches.CHUNK * tuned.task * tuned.warps)) * tuned.slices
+    call.launch(0, source.UPDATE, blocks, 32 * tuned.warps, arguments)
     new_table, *new_slots = call.bind(machine.load(gpu, modules))
     return new_table, tuple(new_slots)
 

@@ -57,7 +57,6 @@ class _Writer(Passes):
         )
 
     def loop(self, number: int) -> list[str]:
-        """Pass ``number`` over the lane's elements."""
         body = self.vectors(number)
         before, after = [], []
         for value in self.reductions(number):

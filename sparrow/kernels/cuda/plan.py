@@ -103,7 +103,6 @@ class Call:
     def launch(
         self, program: int, kernel: int, grid: int, block: int, arguments: Sequence[Argument], shared: int = 0
     ) -> None:
-        """Start ``grid`` blocks of ``block`` threads."""
         flat = [x for one in arguments for x in (one.kind, one.value, one.offset)]
         head = [LAUNCH, program, kernel, grid, block, shared, int(self.on_side), len(arguments)]
         self.operations.append([*head, *flat])
@@ -115,7 +114,6 @@ class Call:
         return Argument(MAPPED, self._maps - 1)
 
     def zero(self, at: Argument, size: int) -> None:
-        """Set ``size`` bytes to zero."""
         self.operations.append([ZERO, at.kind, at.value, at.offset, size, int(self.on_side)])
 
     def fork(self) -> None:

@@ -8,6 +8,7 @@ import pathlib
 
 from sparrow.kernels.cuda import tuning
 from sparrow.kernels.cuda.emit import row_step
+from sparrow.kernels.native import compiler
 from sparrow.kernels.types import RowStep
 
 FOLDER = pathlib.Path(__file__).parent / "src"
@@ -102,8 +103,8 @@ def update_module(
         "STACKED": int(stacked),
         "LOGICAL": int(logical),
     }
-    before = text("types.cuh", "memory.cuh", "group.cuh", "segments.cuh", "row_step.cuh", "rows.cuh")
-    source = before + row_step(step) + text("fold.cuh", "update.cu")
+    before = text("types.cuh", "memory.cuh", "group.cuh", "segments.cuh") + compiler.code("operations.h")
+    source = before + text("row_step.cuh", "rows.cuh") + row_step(step) + text("fold.cuh", "update.cu")
     return Module("update", source, tuple(macros.items()), ("update",), (0,))
 
 

@@ -61,8 +61,6 @@ def _lookup(table: jax.Array, lookups: Lookups, threads: int) -> jax.Array:
         lookups.ids,
         _or_empty(lookups.offsets, jnp.int32),
         _or_empty(lookups.gains, jnp.float32),
-        has_offsets=np.int64(lookups.offsets is not None),
-        has_gains=np.int64(lookups.gains is not None),
         threads=np.int64(threads),
     )
     return result
@@ -104,9 +102,6 @@ def update(
     )(
         *inputs,
         *arrays,
-        has_bags=np.int64(grads.bags is not None),
-        has_gains=np.int64(grads.gains is not None),
-        has_logical_rows=np.int64(logical_rows is not None),
         step=np.int64(translate(step).key),
         threads=np.int64(threads),
     )

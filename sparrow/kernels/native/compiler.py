@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from sparrow.files import replace_file
 
 FOLDER = pathlib.Path(__file__).parent / "src"
-KERNELS = ("kernels.cc", "attention.cc", "lookup.cc", "sort.cc", "update.cc")
-FFI = ("ffi.cc", "ffi_attention.cc", "ffi_ids.cc", "ids.cc", "ids_assign.cc")
+KERNELS = ("kernels.cc", "attention.cc", "lookup.cc", "update.cc")
+FFI = ("ffi.cc", "ffi_attention.cc", "ffi_ids.cc", "ids.cc")
 """The files of the library of kernels, and of the one that XLA calls."""
 
 PACKAGED = pathlib.Path(__file__).parent / "lib"

@@ -58,7 +58,7 @@ def translate(step: RowStep) -> RowFunction:
         graph = build(trace(step))
     writer = _Writer(graph)
     body = writer.code(C_TYPES[step.dtype])
-    digest = hashlib.sha256(f"{compiler.code('row_step.h', 'half.h')}\n{body}".encode()).digest()
+    digest = hashlib.sha256(f"{compiler.code('row_step.h', 'operations.h', 'half.h')}\n{body}".encode()).digest()
     symbol = f"sparrow_row_step_{digest.hex()[:16]}"
     source = (
         f'extern "C" __attribute__((visibility("default"))) void {symbol}(const sparrow::RowArguments& a) {{\n'
@@ -73,7 +73,6 @@ PARTS = {"+": ("0", "sum_parts"), "*": ("1", "product_parts")}
 
 class _Writer(Passes):
     def code(self, row_type: str) -> str:
-        """Return the body of the function."""
         lines = [*self._inputs(row_type), *self._buffers(), *self.statements()]
         for i, value in self.slots:
             if not value.per_element:
