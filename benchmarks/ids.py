@@ -28,6 +28,7 @@ from sparrow.kernels import cuda, ids, native, records
 from sparrow.kernels.cuda import ids as on_gpu
 from sparrow.kernels.cuda import swap
 from sparrow.kernels.types import EntryGradients, Lookups
+from tests.kernels.ids.running import counts_by_segment
 
 STEPS = 32  # of a timed call
 
@@ -90,9 +91,9 @@ def check(small: bool) -> list[str]:
             assert np.array_equal(states["cuda"].free[begin:end], states["xla"].free[begin:end])
         rows_found = [b.find(s, states["cuda"], keys[step + 1], segments, step) for b in (ids.BACKENDS["xla"], on_gpu)]
         assert np.array_equal(*rows_found)
-    for name, numbers in zip(kinds, ids.numbers(s, states["cuda"]), strict=True):
+    for name, numbers in zip(kinds, counts_by_segment(s, states["cuda"]), strict=True):
         lines.append(f"| {name} | " + " | ".join(str(numbers[key]) for key in numbers) + " |")
-    names = list(ids.numbers(s, states["cuda"])[0])
+    names = list(counts_by_segment(s, states["cuda"])[0])
     return [f"| segment | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|", *lines]
 
 
@@ -132,7 +133,7 @@ def map_times(tables: int, rows: int, batch: int, vocabulary: int, fill: int) ->
         if seed == 1:
             fresh.append((seconds(lambda: assign(draws(jax.random.key(99))), 1), int(counts[0].mean())))
     filled = time.perf_counter() - began
-    used = sum(one["used"] for one in ids.numbers(s, state))
+    used = sum(one["used"] for one in counts_by_segment(s, state))
     turnover, known = [], []
     for seed in range(1000, 1005):
         keys = jax.block_until_ready(draws(jax.random.key(seed)))

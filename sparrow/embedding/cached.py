@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sparrow.embedding.dynamic.first_rows import Arrays
 from sparrow.embedding.sharding.first_values import first_values
 from sparrow.embedding.stacking import Stack
-from sparrow.kernels import ids, records
+from sparrow.kernels import ids, records, stand_in
 from sparrow.kernels.cuda import swap
 from sparrow.rules import PER_ROW
 
@@ -47,10 +47,9 @@ class Cache:
         self._on_gpu = self._ids.name == "cuda"
         self._moves: Any = swap if self._on_gpu else records
         rows = stack.num_rows
-        shapes = {"": jax.ShapeDtypeStruct((rows, stack.dim), stack.step.dtype)}  # type: ignore[no-untyped-call]
+        shapes = {"": stand_in((rows, stack.dim), stack.step.dtype)}
         for name, layout in stack.step.slots:
-            shape = (rows,) if layout == PER_ROW else (rows, stack.dim)
-            shapes[name] = jax.ShapeDtypeStruct(shape, jnp.float32)  # type: ignore[no-untyped-call]
+            shapes[name] = stand_in((rows,) if layout == PER_ROW else (rows, stack.dim))
         self._shapes = shapes
         self.layout = records.layout([*shapes.values()])
         self._memories: dict[bytes, Any] = {}
@@ -74,7 +73,6 @@ class Cache:
         return arrays, self.empty(jnp.asarray(memory.address))
 
     def empty(self, address: jax.Array) -> Cached:
-        """Return a cache that holds no row."""
         return Cached(ids.init(self.settings), jnp.zeros((), jnp.int32), address)
 
     def assign(

@@ -15,27 +15,19 @@ from sparrow.embedding import host_memory
 from sparrow.embedding.batches.packing import Measured
 from sparrow.embedding.batches.sizes import Sizes
 from sparrow.embedding.batches.weights import weighted
-from sparrow.embedding.checks import (
-    check_act_grads,
-    check_assigned,
-    check_batch,
-    check_memory,
-    check_state,
-    collect_tables,
-)
 from sparrow.embedding.dynamic.assigning import missing_rows
 from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds, fitted, restored, saved_ids
 from sparrow.embedding.nested import Structure
 from sparrow.embedding.one_device import OneDevice
-from sparrow.embedding.packed_batch import Fetched, Group, PackedBatch
+from sparrow.embedding.packed_batch import Fetched, Group, PackedBatch, check_act_grads, check_assigned, check_batch
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.on_mesh import EXCHANGES, OnMesh
 from sparrow.embedding.sharding.placement import Given, resolved, stacked
 from sparrow.embedding.sharding.shards import Shards
-from sparrow.embedding.specs import FeatureSpec, TableSpec, tables_html
-from sparrow.embedding.stacking import Stack, stack_tables
-from sparrow.embedding.state import EmbeddingState
+from sparrow.embedding.specs import FeatureSpec, TableSpec, collect_tables, tables_html
+from sparrow.embedding.stacking import Stack, check_memory, stack_tables
+from sparrow.embedding.state import EmbeddingState, check_state
 from sparrow.embedding.tracking import ChangedRows, taken
 from sparrow.kernels import Backend, choose
 from sparrow.kernels.ids import IdState
@@ -159,12 +151,12 @@ class Embedder:
             different batch sizes: each has activations of its own.
           capacity: the most ids of a feature in one batch: one number for all features, or numbers by feature name.
             Such features have the same shapes in every batch, so that batches can be stacked for ``jax.lax.scan``. A
-            batch that does not fit is an error. A feature of one id per example needs no room besides its batch size.
+            batch that does not fit is an error. A feature of one id per example needs no space besides its batch size.
           sizes: sizes that grow with the batches they have seen; the same object for every batch of a loop.
 
         On a mesh, ``inputs`` are the examples of this process, in order: each of its devices takes an equal number.
-        Ids are routed to the devices that own their rows, with room for all of them: none is ever dropped. Processes
-        agree on the room; `measure` gives loops the two halves.
+        Ids are routed to the devices that own their rows, with space for all of them: none is ever dropped. Processes
+        agree on the sizes; `measure` gives loops the two halves.
         """
         return self._work.pack(self._structure.by_name(inputs, "inputs"), capacity, sizes)
 

@@ -75,8 +75,8 @@ _whole.def_partition(  # type: ignore[no-untyped-call]
 def untrained(acts: Activations, anchor: jax.Array, advice: str) -> Activations:
     """Return the activations; raise a TypeError with ``advice`` where the layer's ``anchor`` is differentiated.
 
-    Whoever differentiates a model by its parameters expects the layer to train: without room for the gradient at the
-    activations it would not.
+    Whoever differentiates a model by its parameters expects the layer to train: where nothing takes the gradient at the
+    activations, it would not.
     """
 
     @jax.custom_jvp

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow import fields
+from sparrow.kernels import stand_in
 from sparrow.registry import Registry
 
 I = TypeVar("I", bound="type[Initializer]")
@@ -42,6 +43,16 @@ class Initializer(abc.ABC):
         return self, ()
 
 
+class _OfNumbers(Initializer):
+    """Independent values of a function and its numbers."""
+
+    independent = True
+
+    def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        function, numbers = self.program
+        return function(key, shape, dtype, *numbers)
+
+
 BLOCK_VALUES: Final = 1 << 16
 """Independent values are drawn in blocks of BLOCK_VALUES or fewer, complete rows, each with a key of its own.
 
@@ -59,15 +70,13 @@ def register_initializer(name: str) -> Callable[[I], I]:
 
 @register_initializer("uniform")
 @dataclasses.dataclass(frozen=True)
-class Uniform(Initializer):
+class Uniform(_OfNumbers):
     """Uniform values from ``low`` up to ``high``.
 
     Attributes:
       low: the smallest value.
       high: the largest value.
     """
-
-    independent = True
 
     low: float
     high: float
@@ -77,10 +86,6 @@ class Uniform(Initializer):
         if self.low > self.high:
             raise ValueError(f"uniform: low {self.low:g} is above high {self.high:g}")
 
-    def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        """Return the values."""
-        return jax.random.uniform(key, shape, dtype, self.low, self.high)
-
     @property
     def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
         """The limits are numbers: by default they follow the size of a table."""
@@ -89,7 +94,7 @@ class Uniform(Initializer):
 
 @register_initializer("normal")
 @dataclasses.dataclass(frozen=True)
-class Normal(Initializer):
+class Normal(_OfNumbers):
     """A normal distribution; with ``low`` and ``high``, cut off there.
 
     >>> Normal(std=0.01, low=-0.02, high=0.02)(jax.random.key(0), (1000,), "float32").max() <= 0.02
@@ -102,8 +107,6 @@ class Normal(Initializer):
       high: the largest value; None for no limit.
     """
 
-    independent = True
-
     mean: float = 0.0
     std: float = 1.0
     low: float | None = None
@@ -114,11 +117,6 @@ class Normal(Initializer):
         fields.number("normal: std", self.std, above=0)
         if self.low is not None and self.high is not None and self.low >= self.high:
             raise ValueError(f"normal: low {self.low:g} must be below high {self.high:g}")
-
-    def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        """Return the values."""
-        function, numbers = self.program
-        return function(key, shape, dtype, *numbers)
 
     @property
     def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
@@ -144,27 +142,20 @@ def _truncated_normal(
 
 @register_initializer("constant")
 @dataclasses.dataclass(frozen=True)
-class Constant(Initializer):
+class Constant(_OfNumbers):
     """The same value everywhere.
 
     Attributes:
       value: the value.
     """
 
-    independent = True
-
     value: float = 0.0
 
     def __post_init__(self) -> None:
         _check(self)
 
-    def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        """Return the values."""
-        return jnp.full(shape, self.value, dtype)
-
     @property
     def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
-        """The value is a number."""
         return _full, (self.value,)
 
 
@@ -238,7 +229,7 @@ def draw_all(
 ) -> jax.Array:
     """Return a new array with the independent values of tables, as `draw_into` does: the program makes the array."""
     larger = max(shape[0], block_rows(shape[1])), shape[1]
-    return cut(draw_into(jax.ShapeDtypeStruct(larger, dtype), keys, places, block), shape[0])  # type: ignore[no-untyped-call]
+    return cut(draw_into(stand_in(larger, dtype), keys, places, block), shape[0])
 
 
 def draw_into(

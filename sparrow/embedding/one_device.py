@@ -14,7 +14,7 @@ import numpy as np
 from sparrow.embedding.batches.packing import Measured, Packer
 from sparrow.embedding.batches.sizes import Sizes
 from sparrow.embedding.cached import Cache
-from sparrow.embedding.dynamic.assigning import Before, assign, found, undone
+from sparrow.embedding.dynamic.assigning import Before, assign, find, undone
 from sparrow.embedding.dynamic.first_rows import started
 from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable, whole
@@ -32,7 +32,7 @@ Stacked = Sequence[tuple[Stack, tuple[Group, ...]]]
 
 
 class OneDevice:
-    """All rows of a stack in one array, in their logical order."""
+    """All rows of a stack in one array, in their logical order. `Embedder` describes the methods."""
 
     def __init__(
         self,
@@ -46,7 +46,6 @@ class OneDevice:
         self._caches = {stack.name: Cache(stack, backends[stack.name].name) for stack in stacks if stack.apart}
 
     def init(self, key: jax.Array) -> EmbeddingState:
-        """Fresh tables and slots."""
         tables = {stack.name: _init_tables(stack, key) for stack in self.stacks if not stack.apart}
         step, seed, slots, held = jax.jit(self._beside)(key)  # one program: each operation outside has its own
         caches = {}
@@ -57,7 +56,6 @@ class OneDevice:
         return EmbeddingState(step, seed, tables, slots, ids=held, caches=caches)
 
     def _beside(self, key: jax.Array) -> tuple[jax.Array, jax.Array, dict[str, dict[str, jax.Array]], Any]:
-        """Return everything but the tables."""
         slots = {
             stack.name: {name: _init_slot(stack, name, layout) for name, layout in stack.step.slots}
             for stack in self.stacks
@@ -69,15 +67,12 @@ class OneDevice:
     def pack(
         self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None, sizes: Sizes | None
     ) -> PackedBatch:
-        """Check and pack a batch."""
         return self._packer.pack(inputs, capacity, sizes)
 
     def measure(self, inputs: Mapping[str, Any]) -> Measured:
-        """Check a batch, and count its ids."""
         return self._packer.measure(inputs)
 
     def exchange(self, batch: PackedBatch) -> PackedBatch:
-        """Return the batch: nothing needs to travel."""
         return batch
 
     def batch_size(self, group: Group) -> int:
@@ -94,8 +89,9 @@ class OneDevice:
             backend, given = self.backends[stack.name], batch.lookups[stack.name]
             is_raw = stack.name in batch.raw
             if is_raw:
-                held = state.ids[stack.name]
-                given = found(stack.ids, backend.name, held, given, batch.raw[stack.name], state.step)
+                held, words = state.ids[stack.name], batch.raw[stack.name]
+                rows = find(stack.ids, backend.name, held, words, given.ids, state.step)
+                given = dataclasses.replace(given, ids=rows)
             table = self._whole(stack, undifferentiable(state.tables[stack.name]))
             if stack.apart and stack.name not in batch.cached:
                 is_raw, rows = True, given.ids
@@ -122,7 +118,6 @@ class OneDevice:
         stacked: Stacked,
         dtype: Any,
     ) -> dict[str, jax.Array]:
-        """Return the activations of a batch."""
         return self.lookup(state, batch, stacked, dtype, sort=False)[0]
 
     def assign(
@@ -155,7 +150,6 @@ class OneDevice:
         return state, dataclasses.replace(batch, lookups=lookups, raw={}, cached=tuple(cached), undo=undo)
 
     def undone(self, state: EmbeddingState, batch: PackedBatch, when: jax.Array) -> EmbeddingState:
-        """Return the state as it was before the ids of a batch were assigned, where ``when`` is true."""
         tables, slots, held = dict(state.tables), dict(state.slots), dict(state.ids)
         for stack in self.stacks:
             if (name := stack.name) in batch.undo:
@@ -167,11 +161,9 @@ class OneDevice:
         return dataclasses.replace(state, tables=tables, slots=slots, ids=held)
 
     def id_settings(self, stack: Stack) -> ids.Settings:
-        """Return the settings of a stack's map from ids to rows."""
         return stack.ids
 
     def placing(self, stack: Stack, table: str) -> Placing:
-        """Return the places of a table's ids."""
         number = [spec.name for spec in stack.tables].index(table)
         return Placing(stack.tables[number], stack.rows_of(table), stack.ids, number, 1, None)
 
@@ -187,7 +179,6 @@ class OneDevice:
         return made
 
     def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array], stacked: Stacked) -> RowGrads:
-        """Return the gradient of every table."""
         stacks = {}
         for stack, groups in stacked:
             lookups = batch.lookups[stack.name]
@@ -198,7 +189,6 @@ class OneDevice:
     def apply(
         self, state: EmbeddingState, grads: RowGrads, logical_rows: Mapping[str, jax.Array] | None
     ) -> EmbeddingState:
-        """One optimizer step."""
         renumbered = {**state.table_rows, **(logical_rows or {})}
         tables, slots = dict(state.tables), dict(state.slots)
         for stack in self.stacks:
@@ -219,15 +209,12 @@ class OneDevice:
         return dataclasses.replace(state, step=state.step + 1, tables=tables, slots=slots, caches=caches)
 
     def no_rows(self, stack: Stack) -> jax.Array:
-        """Return the bytes of a stack's rows, none of them marked."""
         return jnp.zeros(stack.num_rows, jnp.uint8)
 
     def marked(self, state: EmbeddingState, rows: Mapping[str, jax.Array]) -> EmbeddingState:
-        """Return the state with rows marked as changed."""
         return dataclasses.replace(state, touched=mark(state.touched, rows))
 
     def assigned_rows(self, batch: PackedBatch, names: Sequence[str]) -> dict[str, jax.Array]:
-        """Return the rows that `assign` gave, by stack."""
         return {name: batch.lookups[name].ids for name in names}
 
     def _whole(self, stack: Stack, table: jax.Array) -> jax.Array:
@@ -240,7 +227,6 @@ class OneDevice:
         return self._caches[stack.name].views(held, state.caches[stack.name]) if stack.apart else held
 
     def without_caches(self, state: EmbeddingState) -> EmbeddingState:
-        """Return the state with all rows that are in host memory there, and none in the caches."""
         caches = {}
         for stack in self.stacks:
             if stack.apart:
@@ -249,7 +235,6 @@ class OneDevice:
         return dataclasses.replace(state, caches=caches)
 
     def cache_traffic(self, state: EmbeddingState) -> dict[str, float]:
-        """Return the bytes that the caches read and stored in a step, on average; empty without caches."""
         moved = [cache.moved(state.caches[name]) for name, cache in self._caches.items()]
         names = ("cache_bytes_in", "cache_bytes_out") if moved else ()
         return dict(zip(names, map(sum, zip(*moved, strict=True)), strict=True))
@@ -259,7 +244,6 @@ class OneDevice:
         return array if span == slice(0, stack.num_rows) else array[span]
 
     def with_rows(self, stack: Stack, array: jax.Array, span: slice, new: Any) -> jax.Array:
-        """Return a stack's array with rows replaced."""
         new = jnp.asarray(new, array.dtype)
         return new if span == slice(0, stack.num_rows) else array.at[span].set(new)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +12,9 @@ import jax.numpy as jnp
 from sparrow.embedding.dynamic.assigning import Before
 from sparrow.embedding.sequences import Jagged
 from sparrow.embedding.sharding.shards import Shards
+from sparrow.embedding.stacking import Stack
 from sparrow.kernels import Lookups
+from sparrow.registry import nearest
 
 
 class Group(NamedTuple):
@@ -93,3 +95,34 @@ def _clamped(grad: jax.Array, limit: float | None) -> jax.Array:
         return grad
     grad = grad.astype(jnp.float32)
     return grad if limit is None else jnp.clip(grad, -limit, limit)
+
+
+def check_batch(batch: Any, stacks: Sequence[Stack], *, is_on_mesh: bool) -> None:
+    """Raise an error unless the batch is packed for these stacks and ready for the device."""
+    if not isinstance(batch, PackedBatch):
+        raise TypeError(f"pack the batch first: emb.pack(inputs); got {type(batch).__name__}")
+    if [name for name, _ in batch.groups] != [stack.name for stack in stacks]:
+        raise ValueError("this batch was packed by another Embedder; use this one's pack")
+    if any(isinstance(lookups, Lookups) == is_on_mesh for lookups in batch.lookups.values()):
+        raise ValueError("this batch was packed by an Embedder on other devices; use this one's pack")
+
+
+def check_assigned(batch: PackedBatch, stacks: Iterable[Stack]) -> None:
+    """Raise ValueError where ids of dynamic tables have no rows, or rows in host memory are not on the device."""
+    if batch.raw or any(stack.apart and stack.name not in batch.cached for stack in stacks):
+        raise ValueError(
+            "the batch has ids of dynamic tables, or of tables in host memory, without rows on the device: call "
+            "state, batch = emb.assign(state, batch) at the head of the step"
+        )
+
+
+def check_act_grads(expected: Mapping[str, tuple[int, int]], act_grads: Mapping[str, Any]) -> None:
+    """Raise ValueError unless every feature has a gradient of the shape ``expected``."""
+    for name in act_grads:
+        if name not in expected:
+            raise ValueError(f"act_grads has an unknown feature '{name}': {nearest(str(name), expected)}")
+    for name, shape in expected.items():
+        if name not in act_grads:
+            raise ValueError(f"act_grads lacks the feature '{name}'")
+        if jnp.shape(act_grads[name]) != shape:
+            raise ValueError(f"act_grads['{name}'] must have the shape {shape}, got {jnp.shape(act_grads[name])}")

@@ -70,7 +70,7 @@ class Sequence(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The elements of sequences as rows: those of example i are ``values[starts[i]:starts[i] + lengths[i]]``.
+    """The elements of sequences as rows: example i has ``values[starts[i]:starts[i] + lengths[i]]``.
 
     Attributes:
       values: (size, dim); zeros where no sequence is.

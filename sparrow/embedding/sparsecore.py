@@ -1,7 +1,7 @@
 """Rules and specs in the forms that jax-tpu-embedding takes, for the SparseCores of TPUs. Experimental.
 
 Sparrow does not drive a TPU: `lower` gives a rule's row program as StableHLO, `to_specs` the specs of features, whose
-tables carry that program as their optimizer, and `from_specs` reads such specs back, and those of SparseCore's own
+tables carry that program as their optimizer, and `from_specs` reads such specs back, and specs with SparseCore's own
 optimizers. Training then goes through jax-tpu-embedding's functions. No figure or bit is claimed for a TPU.
 """
 
@@ -22,7 +22,7 @@ from sparrow.embedding.batches.sizes import Sizes
 from sparrow.embedding.nested import Structure
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, row_step, stack_tables
-from sparrow.kernels import LIMITS, RowStep
+from sparrow.kernels import LIMITS, RowStep, stand_in
 from sparrow.rules import PER_ROW, Rule
 
 LANES: Final = 8
@@ -88,12 +88,8 @@ def lower(table: TableSpec) -> str:
     True
     """
     program = row_program(table)
-    row = _shape(1, width(table))
+    row = stand_in((1, width(table)))
     return jax.jit(program).lower(*[row] * (2 + len(program.step.slots) + len(program.scalars))).as_text()
-
-
-def _shape(*sizes: int) -> Any:
-    return jax.ShapeDtypeStruct(sizes, jnp.float32)  # type: ignore[no-untyped-call]
 
 
 def width(table: TableSpec) -> int:
@@ -153,7 +149,7 @@ def row_program(table: TableSpec) -> RowProgram:
 
 @functools.lru_cache(maxsize=256)
 def _program(step: RowStep) -> RowProgram:
-    row, number = _shape(step.dim), _shape()
+    row, number = stand_in((step.dim,)), stand_in(())
     slots = [number if layout == PER_ROW else row for _, layout in step.slots]
     jaxpr = jax.make_jaxpr(step)(row, row, slots, [number] * len(step.scalars)).jaxpr
     read = {id(var) for eqn in jaxpr.eqns for var in eqn.invars} | {id(var) for var in jaxpr.outvars}
@@ -179,7 +175,7 @@ def to_specs(features: Any, batch_size: int, *, sizes: Sizes | None = None, core
       batch_size: the examples of the complete batch, which SparseCore's shapes hold.
       sizes: sizes learned by packing batches of these features: the limits of ids per partition come from them. A
         partition then has space for all ids of one core's share of the batch. None: SparseCore's default of 256.
-        Tables that SparseCore stacks lose their limits: give it those of the stack after stacking.
+        Tables that SparseCore stacks lose their limits: give it the limits of the stack after stacking.
       cores: the SparseCores of all devices together, over which batch and tables are split.
       ids: the most ids per example, for SparseCore's input shapes.
     """
@@ -314,7 +310,6 @@ def _optimizer_class() -> type[Any]:
             )
 
         def get_hyperparameters(self, step: Any = None) -> tuple[jax.Array, ...]:
-            """Return the scalars of the rule at ``step``."""
             return self._scalars(0 if step is None else step)
 
         def __hash__(self) -> int:

@@ -112,7 +112,6 @@ class TableSpec:
 
     @property
     def has_limits(self) -> bool:
-        """Whether updated rows are clamped."""
         return self.min_value is not None or self.max_value is not None
 
     @property
@@ -187,6 +186,18 @@ def _dtype_name(table: str, dtype: Any) -> str:
         name = repr(dtype)
     fields.choice(f"{table}: dtype", name, DTYPES)
     return name
+
+
+def collect_tables(features: Iterable[FeatureSpec]) -> dict[str, TableSpec]:
+    """Return the tables of features, by name."""
+    tables: dict[str, TableSpec] = {}
+    for feature in features:
+        table = feature.table_spec
+        if tables.setdefault(table.name, table) != table:
+            raise ValueError(
+                f"two different tables are called '{table.name}'; features that share a table must share its TableSpec"
+            )
+    return tables
 
 
 HEAD = ("table", "rows", "dim", "dtype", "optimizer", "features")

@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -79,12 +79,10 @@ class Stack:
 
     @functools.cached_property
     def num_rows(self) -> int:
-        """Rows of all tables together."""
         return sum(table.vocabulary_size for table in self.tables)
 
     @property
     def dim(self) -> int:
-        """The length of a row."""
         return self.step.dim
 
     @functools.cached_property
@@ -96,7 +94,6 @@ class Stack:
         return tuple(starts)
 
     def rows_of(self, table: str) -> slice:
-        """Return the rows of ``table`` in the array."""
         return self._rows[table]
 
     @functools.cached_property
@@ -105,7 +102,6 @@ class Stack:
         return {table.name: slice(start, start + table.vocabulary_size) for table, start in starts}
 
     def slot_shape(self, layout: str) -> tuple[int, ...]:
-        """Return the shape of a slot's array."""
         return (self.num_rows,) if layout == PER_ROW else (self.num_rows, self.dim)
 
     def scalars(self, step: jax.Array, seed: jax.Array, logical_rows: jax.Array | None = None) -> StepScalars:
@@ -180,6 +176,16 @@ def stack_tables(
         for stacks in groups.values()
         for members in stacks
     )
+
+
+def check_memory(stacks: Iterable[Stack]) -> None:
+    """Raise ValueError where a table on a mesh is in host memory apart from the devices'."""
+    for stack in stacks:
+        if stack.apart:
+            raise ValueError(
+                f"table '{stack.tables[0].name}' is in host memory, which works on one GPU, and not yet on a mesh of "
+                "them; leave memory out: rows are spread over the devices"
+            )
 
 
 def row_step(table: TableSpec) -> RowStep:

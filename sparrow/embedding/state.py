@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -63,3 +64,17 @@ def devices_of(names: Iterable[str]) -> int:
     """Return the number of devices that a name in `state_layout` has; 1 where there is none."""
     found = [int(match[1]) for name in names if (match := re.match(r"over (\d+) devices", name))]
     return found[0] if found else 1
+
+
+def check_state(state: Any, layout: Mapping[str, Any]) -> None:
+    """Raise an error unless this is an `EmbeddingState` whose rows are in the order of ``layout``."""
+    if not hasattr(state, "tables"):
+        kind = type(state).__name__
+        raise TypeError(f"the state must be what emb.init made, got {kind}; an Optimizer keeps it as state.embedding")
+    if state.layout.keys() != layout.keys():
+        found, devices = devices_of(state.layout), devices_of(layout)
+        other = f"{found} devices, this Embedder has {devices}" if found != devices else "other places than here"
+        raise ValueError(
+            f"the rows of this state are in the order of {other}; restore its checkpoint with "
+            "sparrow.checkpoint.restore_orbax"
+        )

@@ -1,4 +1,4 @@
-"""Rows that changed since they were last taken: one byte a row, set by each update, with a bit for each taker.
+"""Rows that changed since they were last taken: one byte per row, set by each update, with a bit for each taker.
 
 The bytes are part of the state (`EmbeddingState.touched`) once `Embedder.tracked` has added them. An update sets all
 bits of the rows that it touches; `taken` gathers the rows that have a taker's bit, on their devices, and clears it. A
@@ -43,7 +43,7 @@ class ChangedRows(NamedTuple):
 
 
 def mark(touched: Mapping[str, jax.Array], rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Return the bytes with those of ``rows`` set; rows beyond the last are padding."""
+    """Return the bytes, set for ``rows``; rows beyond the last are padding."""
     return {
         name: held.at[rows[name].reshape(-1)].set(jnp.uint8(255), mode="drop") if name in rows else held
         for name, held in touched.items()

@@ -11,6 +11,5 @@ from sparrow.kernels.backend_choice import BACKENDS, Backend, backends, choose
 from sparrow.kernels.device_kind import platform
 from sparrow.kernels.pairs import pairwise_dots
 from sparrow.kernels.rounding import GOLDEN, mix
-from sparrow.kernels.row import LIMITS
-from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
+from sparrow.kernels.types import LIMITS, EntryGradients, Lookups, RowStep, StepScalars, stand_in
 from sparrow.kernels.xla import sum_by_row

@@ -8,35 +8,26 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.kernels import cuda, feed, native, xla
-from sparrow.kernels.device_kind import platform
+from sparrow.kernels.device_kind import platform, preferred
 from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
 from sparrow.kernels.warning import warn_once
 from sparrow.registry import nearest
 
 
 class Backend(Protocol):
-    """The functions of a backend module."""
+    """The functions of a backend module; `sparrow.kernels.xla` describes them."""
 
     name: str
 
-    def unavailable(self) -> str | None:
-        """Why this backend cannot run here; None: it can."""
-
-    def unsupported(self, step: RowStep) -> str | None:
-        """Why this backend cannot run ``step``; None: it can."""
-
-    def lookup(self, table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> jax.Array:
-        """(num_bags, dim) ``dtype``: each bag's rows, times their gains, summed in float32."""
-
+    def unavailable(self) -> str | None: ...
+    def unsupported(self, step: RowStep) -> str | None: ...
+    def lookup(self, table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> jax.Array: ...
     def lookup_and_sort(
         self, table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32
-    ) -> tuple[jax.Array, Lookups]:
-        """`lookup`, and ``lookups`` with the order of its entries where the backend's update can use one."""
-
+    ) -> tuple[jax.Array, Lookups]: ...
     def update(
         self, step: RowStep, table: jax.Array, slots: tuple[jax.Array, ...], grads: EntryGradients, scalars: StepScalars
-    ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        """Apply ``step`` once to every row that ``grads`` touches."""
+    ) -> tuple[jax.Array, tuple[jax.Array, ...]]: ...
 
 
 BACKENDS: dict[str, Backend] = {"xla": xla, "native": native, "cuda": cuda}
@@ -67,10 +58,9 @@ def backends() -> dict[str, str]:
 def choose(name: str, step: RowStep) -> Backend:
     """Return the backend ``name`` ("auto": the fastest available), or `xla` with one warning where it cannot run."""
     if name == "auto":
-        preferred = {"cpu": "native", "gpu": "cuda"}.get(platform(), "xla")
-        backend = BACKENDS.get(preferred, xla)
+        backend = BACKENDS[preferred()]
         if reason := backend.unavailable():
-            warn_once(f"tables run on the slower 'xla' backend, because '{preferred}' cannot run here: {reason}")
+            warn_once(f"tables run on the slower 'xla' backend, because '{backend.name}' cannot run here: {reason}")
             return xla
     elif name in BACKENDS:
         backend = BACKENDS[name]

@@ -1,4 +1,4 @@
-"""Where programs run."""
+"""Where programs run, and the backend for it."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def platform() -> str:
     if device is None:
         return jax.default_backend()
     return device if isinstance(device, str) else str(device.platform)
+
+
+def preferred() -> str:
+    """Return the name of the fastest backend for this kind of device."""
+    return {"cpu": "native", "gpu": "cuda"}.get(platform(), "xla")

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType
 
-from sparrow.kernels import cuda
+from sparrow.kernels.cuda import machine, pairs
 from sparrow.kernels.device_kind import platform
 
 Gradients = tuple[jax.Array, jax.Array | None]
@@ -32,7 +32,7 @@ def pairwise_dots(first: jax.Array, rest: jax.Array | None = None) -> jax.Array:
     Returns:
       (batch, pairs).
     """
-    dots: jax.Array = _on_this_device(_dots, _dots_by_kernel, first, rest)
+    dots: jax.Array = _on_this_device(_dots, pairs.dots, first, rest)
     return dots
 
 
@@ -42,7 +42,7 @@ def _forward(first: jax.Array, rest: jax.Array | None) -> tuple[jax.Array, Gradi
 
 def _backward(held: Gradients, grads: jax.Array) -> Gradients:
     first, rest = held
-    gradients: Gradients = _on_this_device(_gradient, _gradient_by_kernel, first, rest, grads)
+    gradients: Gradients = _on_this_device(_gradient, pairs.gradient, first, rest, grads)
     return gradients
 
 
@@ -51,22 +51,20 @@ pairwise_dots.defvjp(_forward, _backward)
 
 def _on_this_device(by_xla: Any, by_kernel: Any, first: jax.Array, rest: jax.Array | None, *more: jax.Array) -> Any:
     """Call ``by_kernel`` where the kernels can run, else ``by_xla``."""
-    machine = _machine(first, rest)
-    if machine is None:
+    gpu = _machine(first, rest)
+    if gpu is None:
         return by_xla(first, rest, *more)
-    by_kernel = functools.partial(by_kernel, machine)
+    by_kernel = functools.partial(by_kernel, gpu)
     if platform() == "cpu":  # the emulation of the tests
         return by_kernel(first, rest, *more)
     return jax.lax.platform_dependent(first, rest, *more, cuda=by_kernel, default=by_xla)
 
 
-def _machine(first: jax.Array, rest: jax.Array | None) -> Any:
+def _machine(first: jax.Array, rest: jax.Array | None) -> machine.Gpu | None:
     """Return the GPU, or None where the kernels cannot run.
 
     XLA does not split a kernel's work over devices: it would bring all vectors of a mesh to each of them.
     """
-    from sparrow.kernels.cuda import pairs
-
     batch, _, dim = first.shape
     parts = [first] if rest is None else [first, rest]
     count = sum(part.shape[1] for part in parts)
@@ -74,25 +72,13 @@ def _machine(first: jax.Array, rest: jax.Array | None) -> Any:
         return None
     if pairs.unsupported(count, dim, first.dtype.name) is not None:
         return None
-    return cuda.machine_if_any()
+    return machine.if_any()
 
 
 def _is_split(array: jax.Array) -> bool:
     """Whether XLA may split ``array`` over several devices; inside ``jax.shard_map`` it does not."""
     mesh = jax.typeof(array).sharding.mesh
     return not mesh.empty and mesh.size > 1 and any(kind != AxisType.Manual for kind in mesh.axis_types)
-
-
-def _dots_by_kernel(machine: Any, first: jax.Array, rest: jax.Array | None) -> jax.Array:
-    from sparrow.kernels.cuda import pairs
-
-    return pairs.dots(machine, first, rest)
-
-
-def _gradient_by_kernel(machine: Any, first: jax.Array, rest: jax.Array | None, grads: jax.Array) -> Gradients:
-    from sparrow.kernels.cuda import pairs
-
-    return pairs.gradient(machine, first, rest, grads)
 
 
 def _joined(first: jax.Array, rest: jax.Array | None) -> jax.Array:

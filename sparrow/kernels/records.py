@@ -1,8 +1,8 @@
 """Rows in host memory: a row of the table and of its slots side by side in one record.
 
-A record is the table's row, then the rows of the slots with one vector a row, then the numbers of the slots with one
-number a row, then zeros up to a multiple of 32 bytes. `swap`, `store` and `read` here call back to Python, for devices
-without kernels that reach host memory; `sparrow.kernels.cuda.swap` has the same functions for pinned memory.
+A record is the table's row, then the rows of the slots with one vector per row, then the numbers of the slots with
+one number per row, then zeros up to a multiple of 32 bytes. `swap`, `store` and `read` here call back to Python, for
+devices without kernels that reach host memory; `sparrow.kernels.cuda.swap` has the same functions for pinned memory.
 
 Compiled programs know nothing of the records, and steps change them in place. The order of the calls follows from the
 cache, which each of them takes.
@@ -22,6 +22,7 @@ from jax.experimental import io_callback
 
 from sparrow.kernels.ids.types import Changed
 from sparrow.kernels.ids.words import words_of
+from sparrow.kernels.types import stand_in
 
 ALIGNMENT = 32  # bytes: the least that a GPU reads
 
@@ -58,7 +59,6 @@ class Layout(NamedTuple):
         return [view if part.numbers else view[:, 0] for part, view in zip(self.parts, made, strict=True)]
 
     def unpacked(self, records: npt.NDArray[np.uint8]) -> list[npt.NDArray[Any]]:
-        """Return the arrays of ``records``, (n, bytes) uint8."""
         return [np.ascontiguousarray(view) for view in self.views(records)]
 
 
@@ -113,12 +113,9 @@ def swap(
     """
 
     def moved(address: Any, away: Any, old: Any, new: Any) -> Any:
-        host = _records(held, address, records)
-        rows = np.flatnonzero(np.asarray(away) < len(host))
-        host[np.asarray(away)[rows]] = held.packed([np.asarray(part)[rows] for part in old])
-        return tuple(_taken(held, host, np.asarray(new)))
+        return tuple(_taken(held, _put(held, _records(held, address, records), away, old), np.asarray(new)))
 
-    shapes = tuple(jax.ShapeDtypeStruct((len(fresh.rows), *array.shape[1:]), array.dtype) for array in arrays)  # type: ignore[no-untyped-call]
+    shapes = tuple(stand_in((len(fresh.rows), *array.shape[1:]), array.dtype) for array in arrays)
     old, slots = tuple(array.at[gone.rows].get(mode="clip") for array in arrays), arrays[0].shape[0]
     new = io_callback(moved, shapes, address, _numbers(gone, records, slots), old, _numbers(fresh, records, slots))
     return [array.at[fresh.rows].set(rows, mode="drop") for array, rows in zip(arrays, new, strict=True)]
@@ -128,12 +125,10 @@ def store(held: Layout, arrays: Sequence[jax.Array], address: jax.Array, records
     """Store the rows ``gone`` of a cache to their records; the result is there when they are stored."""
 
     def stored(address: Any, away: Any, old: Any) -> Any:
-        host = _records(held, address, records)
-        rows = np.flatnonzero(np.asarray(away) < len(host))
-        host[np.asarray(away)[rows]] = held.packed([np.asarray(part)[rows] for part in old])
+        _put(held, _records(held, address, records), away, old)
         return np.zeros(1, np.int32)
 
-    done = jax.ShapeDtypeStruct((1,), jnp.int32)  # type: ignore[no-untyped-call]
+    done = stand_in((1,), jnp.int32)
     old = tuple(array.at[gone.rows].get(mode="clip") for array in arrays)
     made: jax.Array = io_callback(stored, done, address, _numbers(gone, records, arrays[0].shape[0]), old)
     return made
@@ -147,7 +142,7 @@ def read(
     def taken(address: Any, rows: Any) -> Any:
         return _taken(held, _records(held, address, records), np.asarray(rows))[0]
 
-    shape = jax.ShapeDtypeStruct((len(rows), table.shape[1]), table.dtype)  # type: ignore[no-untyped-call]
+    shape = stand_in((len(rows), table.shape[1]), table.dtype)
     here = slots < table.shape[0]
     far = io_callback(taken, shape, address, jnp.where(here | (rows < 0), records, rows))
     return jnp.where(here[:, None], table.at[slots].get(mode="clip"), far)
@@ -162,6 +157,13 @@ def _numbers(changed: Changed, records: int, slots: int) -> jax.Array:
 def _records(held: Layout, address: Any, records: int) -> npt.NDArray[np.uint8]:
     memory = _memories.get(np.asarray(address, np.uint32).tobytes())
     return np.zeros((0, held.bytes), np.uint8) if memory is None else memory.array.reshape(records, held.bytes)
+
+
+def _put(held: Layout, host: npt.NDArray[np.uint8], numbers: Any, rows: Any) -> npt.NDArray[np.uint8]:
+    """Return the records ``host`` after those with ``numbers`` have taken the values of ``rows``."""
+    there = np.flatnonzero(np.asarray(numbers) < len(host))
+    host[np.asarray(numbers)[there]] = held.packed([np.asarray(part)[there] for part in rows])
+    return host
 
 
 def _taken(held: Layout, host: npt.NDArray[np.uint8], numbers: Any) -> list[npt.NDArray[Any]]:

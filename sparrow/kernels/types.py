@@ -1,13 +1,22 @@
-"""The inputs of a kernel: lookups, row gradients, and the static description of a stack's row step."""
+"""The inputs of a kernel: lookups, row gradients, numbers; and the step of one row, once for all backends."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
-from sparrow.kernels.row import RowStep
+from sparrow.kernels.rounding import round_stochastic
+from sparrow.rules import PER_ROW, Rule
+
+
+def stand_in(shape: tuple[Any, ...], dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    """Return the shape and dtype of an array, without one."""
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
 
 
 @jax.tree_util.register_dataclass
@@ -33,10 +42,6 @@ class Lookups:
     gains: jax.Array | None
     num_bags: int = dataclasses.field(metadata={"static": True})
     order: jax.Array | None = None
-
-    def with_order(self, order: jax.Array) -> Lookups:
-        """Return these lookups with ``order``."""
-        return dataclasses.replace(self, order=order)
 
 
 class EntryGradients(NamedTuple):
@@ -67,4 +72,64 @@ class StepScalars(NamedTuple):
     logical_rows: jax.Array | None = None  # (num_rows,) int32, by row of the stack; None: row - first_rows[table]
 
 
-__all__ = ["EntryGradients", "Lookups", "RowStep", "StepScalars"]
+LIMITS = ("min_value", "max_value")
+
+
+@dataclasses.dataclass(frozen=True)
+class RowStep:
+    """The step of one touched row of a stack. Static and hashable.
+
+    Every backend runs exactly this function: ``xla`` maps it over the touched rows, ``native`` and ``cuda`` turn its
+    jaxpr into C++ and CUDA.
+
+    Attributes:
+      rule: the rule without its numbers (`Rule.without_numbers`).
+      slots: name and layout of each slot, in the order that the kernels keep them.
+      scalars: the names of the hyper-parameters, in the order of `StepScalars.hyper`'s columns.
+      dim: the length of a row.
+      dtype: the table's dtype.
+      limits: whether rows are clamped to ``[min_value, max_value]`` of the scalars.
+      stochastic: whether a 16-bit row is rounded stochastically.
+    """
+
+    rule: Rule
+    slots: tuple[tuple[str, str], ...]
+    scalars: tuple[str, ...]
+    dim: int
+    dtype: str
+    limits: bool = False
+    stochastic: bool = False
+
+    @property
+    def slot_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of each slot for one row: () or (dim,)."""
+        return tuple(() if layout == PER_ROW else (self.dim,) for _, layout in self.slots)
+
+    def __call__(
+        self,
+        row: jax.Array,
+        grad: jax.Array,
+        slots: Sequence[jax.Array],
+        scalars: Sequence[jax.Array],
+        noise: jax.Array | None = None,
+    ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        """One row's step.
+
+        Args:
+          row: (dim,) of the table's dtype.
+          grad: (dim,) float32, the row's summed gradient.
+          slots: float32, shapes as in `slot_shapes`.
+          scalars: float32 numbers, one per name of `scalars`.
+          noise: (dim,) uint32 from `rounding.noise`; only where `stochastic`.
+
+        Returns:
+          The new row and the new slots, of the same dtypes.
+        """
+        h = SimpleNamespace(**dict(zip(self.scalars, scalars, strict=True)))
+        named = {name: value for (name, _), value in zip(self.slots, slots, strict=True)}
+        new_row, new_slots = self.rule.update(row.astype(jnp.float32), grad, named, h)
+        if self.limits:
+            new_row = jnp.clip(new_row, h.min_value, h.max_value)
+        if self.stochastic and noise is not None:
+            new_row = round_stochastic(new_row, noise, jnp.dtype(self.dtype))
+        return new_row.astype(self.dtype), tuple(new_slots[name] for name, _ in self.slots)

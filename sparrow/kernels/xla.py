@@ -35,7 +35,7 @@ def lookup(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> jax.
 
 
 def lookup_and_sort(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> tuple[jax.Array, Lookups]:
-    """`lookup`; the update sorts for itself."""
+    """Return `lookup`, and ``lookups`` with the order of its entries where the backend's update can use one."""
     return lookup(table, lookups, dtype), lookups
 
 

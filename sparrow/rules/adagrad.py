@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 
 from sparrow import fields
 from sparrow.rules.base import (
+    NOT_NEGATIVE,
     PER_ELEMENT,
     PER_ROW,
     Hyper,
@@ -47,13 +47,9 @@ class Adagrad(Rule):
     eps: ScalarOrSchedule = 1e-8
 
     slots = {"accumulator": Slot(PER_ELEMENT, init="initial_accumulator")}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(initial_accumulator=(0.0, math.inf), eps=(0.0, math.inf))
+    bounds = {"initial_accumulator": NOT_NEGATIVE, "eps": NOT_NEGATIVE}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         accumulator = slots["accumulator"] + grad * grad
         step = h.learning_rate * divide_or_zero(grad, jnp.sqrt(accumulator) + h.eps)
         return row - step, {"accumulator": accumulator}
@@ -86,20 +82,19 @@ class RowwiseAdagrad(Rule):
     max_norm: ScalarOrSchedule | None = None
 
     slots = {"accumulator": Slot(PER_ROW, init="initial_accumulator")}
+    bounds = dict.fromkeys(("initial_accumulator", "eps", "weight_decay"), NOT_NEGATIVE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check(initial_accumulator=(0.0, math.inf), eps=(0.0, math.inf), weight_decay=(0.0, math.inf))
         fields.choice_of(self, "weight_decay_mode", "none", "l2", "decouple")
         if self.weight_decay_mode == "none" and (callable(self.weight_decay) or self.weight_decay):
             raise ValueError(
                 "RowwiseAdagrad.weight_decay does nothing in weight_decay_mode='none': choose 'l2' or 'decouple'"
             )
         if self.max_norm is not None:
-            self.check(max_norm=(0.0, math.inf))
+            self._check({"max_norm": NOT_NEGATIVE})
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         if self.weight_decay_mode == "l2":
             grad = grad + h.weight_decay * row
         accumulator = slots["accumulator"] + mean(grad * grad)
@@ -139,10 +134,10 @@ class AdagradMomentum(Rule):
         "accumulator": Slot(PER_ELEMENT, init="initial_accumulator"),
         "momentum": Slot(PER_ELEMENT, init="initial_momentum"),
     }
+    bounds = dict.fromkeys(("momentum", "eps", "initial_accumulator"), NOT_NEGATIVE) | {"beta2": (0.0, 1.0)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check(momentum=(0.0, math.inf), beta2=(0.0, 1.0), eps=(0.0, math.inf), initial_accumulator=(0.0, math.inf))
         if self.exponent == 0:
             raise ValueError("AdagradMomentum.exponent must not be 0")
 
@@ -152,7 +147,6 @@ class AdagradMomentum(Rule):
         return h | {"new_weight": jnp.where(h["beta2"] == 1.0, 1.0, 1.0 - h["beta2"])}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         accumulator = h.beta2 * slots["accumulator"] + h.new_weight * grad * grad
         base = accumulator + h.eps
         positive = base > 0
@@ -187,23 +181,13 @@ class F2A(Rule):
     initial_accumulator: float = 0.1
 
     slots = {"accumulator": Slot(PER_ELEMENT, init="initial_accumulator"), "local_step": Slot(PER_ROW)}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(
-            rho=(0.0, math.inf),
-            l1=(0.0, math.inf),
-            l2=(0.0, math.inf),
-            max_multiplier=(0.0, math.inf),
-            initial_accumulator=(0.0, math.inf),
-        )
+    bounds = dict.fromkeys(("rho", "l1", "l2", "max_multiplier", "initial_accumulator"), NOT_NEGATIVE)
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         """Add the optimizer step, at least 1."""
         return super().hyper(step) | {"global_step": jnp.maximum(jnp.asarray(step, jnp.float32), 1.0)}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         local_step = slots["local_step"] + 1.0
         boost = jnp.minimum(jnp.power(h.global_step / local_step, h.rho), h.max_multiplier)
         accumulator = slots["accumulator"] + grad * grad

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,9 +11,10 @@ import jax.numpy as jnp
 
 from sparrow import fields
 from sparrow.rules.base import (
-    BELOW_ONE,
+    NOT_NEGATIVE,
     PER_ELEMENT,
     PER_ROW,
+    SHARE,
     Hyper,
     Rule,
     Scalar,
@@ -41,9 +41,7 @@ class _Moments(Rule):
     eps: ScalarOrSchedule = 1e-8
     weight_decay: ScalarOrSchedule = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(beta1=(0.0, BELOW_ONE), beta2=(0.0, BELOW_ONE), eps=(0.0, math.inf), weight_decay=(0.0, math.inf))
+    bounds = {"beta1": SHARE, "beta2": SHARE, "eps": NOT_NEGATIVE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         """Add the weights of the new gradient and the bias corrections: 1 / (1 - beta**t) with t = 1 at first."""
@@ -55,8 +53,9 @@ class _Moments(Rule):
             "scale2": 1.0 / bias_correction(h["beta2"], step_count(step)),
         }
 
-    def moments(self, grad: jax.Array, square: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, jax.Array]:
-        """Both moments after this gradient; ``square`` is grad**2, or its mean over the row."""
+    def moments(self, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, jax.Array]:
+        """Return both moments after this gradient; the second one of grad**2, or of its mean over the row."""
+        square = mean(grad * grad) if self.slots["velocity"].layout == PER_ROW else grad * grad
         momentum = h.beta1 * slots["momentum"] + h.new1 * grad
         velocity = h.beta2 * slots["velocity"] + h.new2 * square
         return momentum, velocity
@@ -98,7 +97,6 @@ class Adam(_Moments):
 
     @property
     def slots(self) -> Mapping[str, Slot]:
-        """Two vectors per row, and a count where bias correction is per row."""
         moments = {"momentum": Slot(PER_ELEMENT), "velocity": Slot(PER_ELEMENT)}
         return moments | ({"count": Slot(PER_ROW)} if self.bias_correction == "row" else {})
 
@@ -110,8 +108,7 @@ class Adam(_Moments):
         return h | {"log_beta1": log(h["beta1"]), "log_beta2": log(h["beta2"])}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
-        momentum, velocity = self.moments(grad, grad * grad, slots, h)
+        momentum, velocity = self.moments(grad, slots, h)
         new_slots = {"momentum": momentum, "velocity": velocity}
         scale1, scale2 = h.scale1, h.scale2
         if self.bias_correction == "row":
@@ -139,8 +136,7 @@ class PartialRowwiseAdam(_Moments):
     slots = {"momentum": Slot(PER_ELEMENT), "velocity": Slot(PER_ROW)}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
-        momentum, velocity = self.moments(grad, mean(grad * grad), slots, h)
+        momentum, velocity = self.moments(grad, slots, h)
         direction = corrected(momentum, velocity, h.scale1, h.scale2, h.eps)
         row = row - h.learning_rate * (direction + h.weight_decay * row)
         return row, {"momentum": momentum, "velocity": velocity}
@@ -153,7 +149,7 @@ class LAMB(_Moments):
         direction = Adam's, plus weight_decay * row
         row      -= learning_rate * (|row| / |direction|) * direction        (ratio 1 where a norm is zero)
 
-    Differs from dense LAMB: the ratio is of one row, not of the whole matrix; untouched rows keep their moments.
+    Differs from dense LAMB: the ratio is of one row, not of the matrix; untouched rows keep their moments.
 
     Reference: You et al., 2019, arXiv 1904.00962.
     """
@@ -161,29 +157,17 @@ class LAMB(_Moments):
     slots = {"momentum": Slot(PER_ELEMENT), "velocity": Slot(PER_ELEMENT)}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
-        momentum, velocity = self.moments(grad, grad * grad, slots, h)
-        return lamb_step(row, momentum, velocity, h), {"momentum": momentum, "velocity": velocity}
+        momentum, velocity = self.moments(grad, slots, h)
+        direction = corrected(momentum, velocity, h.scale1, h.scale2, h.eps) + h.weight_decay * row
+        ratio = trust_ratio(norm(row), norm(direction))
+        return row - h.learning_rate * ratio * direction, {"momentum": momentum, "velocity": velocity}
 
 
 @dataclasses.dataclass(frozen=True)
-class PartialRowwiseLAMB(_Moments):
+class PartialRowwiseLAMB(LAMB):
     """LAMB with one second moment per row, as in `PartialRowwiseAdam`.
 
     Reference: FBGEMM's partial row-wise LAMB.
     """
 
     slots = {"momentum": Slot(PER_ELEMENT), "velocity": Slot(PER_ROW)}
-
-    def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
-        momentum, velocity = self.moments(grad, mean(grad * grad), slots, h)
-        return lamb_step(row, momentum, velocity, h), {"momentum": momentum, "velocity": velocity}
-
-
-def lamb_step(row: jax.Array, momentum: jax.Array, velocity: jax.Array, h: Hyper) -> jax.Array:
-    """Return the row after LAMB's step from both moments."""
-    direction = corrected(momentum, velocity, h.scale1, h.scale2, h.eps) + h.weight_decay * row
-    ratio = trust_ratio(norm(row), norm(direction))
-    new_row: jax.Array = row - h.learning_rate * ratio * direction
-    return new_row

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from sparrow.rules.base import (
-    BELOW_ONE,
+    NOT_NEGATIVE,
     PER_ELEMENT,
+    SHARE,
     Hyper,
     Rule,
     Scalar,
@@ -42,18 +42,13 @@ class RMSprop(Rule):
     weight_decay: ScalarOrSchedule = 0.0
 
     slots = {"square": Slot(PER_ELEMENT)}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(alpha=(0.0, BELOW_ONE), eps=(0.0, math.inf), weight_decay=(0.0, math.inf))
+    bounds = {"alpha": SHARE, "eps": NOT_NEGATIVE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Add 1 - alpha."""
         h = super().hyper(step)
         return h | {"new": 1.0 - h["alpha"]}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         square = h.alpha * slots["square"] + h.new * grad * grad
         direction = divide_or_zero(grad, jnp.sqrt(square) + h.eps)
         return row - h.learning_rate * (direction + h.weight_decay * row), {"square": square}
@@ -79,18 +74,13 @@ class Adadelta(Rule):
     weight_decay: ScalarOrSchedule = 0.0
 
     slots = {"square": Slot(PER_ELEMENT), "step": Slot(PER_ELEMENT)}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(rho=(0.0, BELOW_ONE), eps=(0.0, math.inf), weight_decay=(0.0, math.inf))
+    bounds = {"rho": SHARE, "eps": NOT_NEGATIVE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Add 1 - rho."""
         h = super().hyper(step)
         return h | {"new": 1.0 - h["rho"]}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         square = h.rho * slots["square"] + h.new * grad * grad
         delta = divide_or_zero(jnp.sqrt(slots["step"] + h.eps), jnp.sqrt(square + h.eps)) * grad
         step = h.rho * slots["step"] + h.new * delta * delta
@@ -119,10 +109,7 @@ class LaProp(Rule):
     initial_slot: float = 0.0
 
     slots = {"mu": Slot(PER_ELEMENT, init="initial_slot"), "nu": Slot(PER_ELEMENT, init="initial_slot")}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(beta1=(0.0, BELOW_ONE), beta2=(0.0, BELOW_ONE), eps=(0.0, math.inf), initial_slot=(0.0, math.inf))
+    bounds = {"beta1": SHARE, "beta2": SHARE, "eps": NOT_NEGATIVE, "initial_slot": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         """Add the decay at this step, what is left of 1, and the weight of the scaled gradient."""
@@ -136,7 +123,6 @@ class LaProp(Rule):
         }
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         nu = h.decay * slots["nu"] + h.new_square * (grad * grad + h.eps)
         mu = h.beta1 * slots["mu"] + h.new_grad * divide_or_zero(grad, jnp.sqrt(nu))
         return row - h.learning_rate * mu, {"mu": mu, "nu": nu}
@@ -162,18 +148,13 @@ class Lion(Rule):
     weight_decay: ScalarOrSchedule = 0.0
 
     slots = {"momentum": Slot(PER_ELEMENT)}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(beta1=(0.0, BELOW_ONE), beta2=(0.0, BELOW_ONE), weight_decay=(0.0, math.inf))
+    bounds = {"beta1": SHARE, "beta2": SHARE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Add 1 - beta1 and 1 - beta2."""
         h = super().hyper(step)
         return h | {"new1": 1.0 - h["beta1"], "new2": 1.0 - h["beta2"]}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         direction = jnp.sign(h.beta1 * slots["momentum"] + h.new1 * grad)
         momentum = h.beta2 * slots["momentum"] + h.new2 * grad
         return row - h.learning_rate * (direction + h.weight_decay * row), {"momentum": momentum}

@@ -8,7 +8,7 @@ import math
 import numbers
 from collections.abc import Callable, Hashable, Mapping
 from types import SimpleNamespace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,8 @@ Layout: TypeAlias = Literal["per_element", "per_row"]
 PER_ELEMENT: Final = "per_element"
 PER_ROW: Final = "per_row"
 BELOW_ONE: Final = math.nextafter(1.0, 0.0)
+NOT_NEGATIVE: Final = (0.0, math.inf)
+SHARE: Final = (0.0, BELOW_ONE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +89,9 @@ class Rule:
     learning_rate: ScalarOrSchedule = 0.01
     max_gradient: float | None = dataclasses.field(default=None, kw_only=True)
 
+    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    """The smallest and the largest number of fields; a schedule is not checked."""
+
     def __post_init__(self) -> None:
         own = vars(type(self))
         if own.get("__annotations__") and "__dataclass_params__" not in own:
@@ -95,7 +100,7 @@ class Rule:
             value = getattr(self, field.name)
             if isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isfinite(value):
                 raise ValueError(f"{self.name}.{field.name} must be finite, got {value}")
-        self.check(learning_rate=(0.0, math.inf))
+        self._check({"learning_rate": NOT_NEGATIVE, **self.bounds})
         if self.max_gradient is not None:
             fields.numbers_of(self, "max_gradient", above=0)
 
@@ -130,8 +135,7 @@ class Rule:
             if name != "max_gradient" and (callable(value) or _is_number(value))
         }
 
-    def check(self, **bounds: tuple[float, float]) -> None:
-        """Raise unless each named field is a schedule or a number within ``[low, high]``."""
+    def _check(self, bounds: Mapping[str, tuple[float, float]]) -> None:
         for field, (low, high) in bounds.items():
             value = getattr(self, field)
             if callable(value):

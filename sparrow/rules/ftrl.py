@@ -8,7 +8,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from sparrow.rules.base import PER_ELEMENT, Hyper, Rule, ScalarOrSchedule, Slot, Slots
+from sparrow.rules.base import NOT_NEGATIVE, PER_ELEMENT, Hyper, Rule, ScalarOrSchedule, Slot, Slots
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,20 +48,13 @@ class FTRL(Rule):
         "accumulator": Slot(PER_ELEMENT, init="initial_accumulator"),
         "linear": Slot(PER_ELEMENT, init="initial_linear"),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(
-            learning_rate_power=(-math.inf, 0.0),
-            l1=(0.0, math.inf),
-            l2=(0.0, math.inf),
-            beta=(0.0, math.inf),
-            initial_accumulator=(0.0, math.inf),
-            initial_linear=(-math.inf, math.inf),
-        )
+    bounds = {
+        "learning_rate_power": (-math.inf, 0.0),
+        **dict.fromkeys(("l1", "l2", "beta", "initial_accumulator"), NOT_NEGATIVE),
+        "initial_linear": (-math.inf, math.inf),
+    }
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         moves = h.learning_rate > 0
         rate = jnp.where(moves, h.learning_rate, 1.0)
         accumulator = slots["accumulator"] + grad * grad

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 import jax
 
-from sparrow.rules.base import PER_ELEMENT, Hyper, Rule, ScalarOrSchedule, Slot, Slots, norm, trust_ratio
+from sparrow.rules.base import NOT_NEGATIVE, PER_ELEMENT, Hyper, Rule, ScalarOrSchedule, Slot, Slots, norm, trust_ratio
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,19 +31,18 @@ class SGD(Rule):
     momentum: ScalarOrSchedule = 0.0
     nesterov: bool = False
 
+    bounds = {"momentum": NOT_NEGATIVE}
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check(momentum=(0.0, math.inf))
         if self.nesterov and not self.slots:
             raise ValueError("SGD.nesterov=True needs a momentum above 0")
 
     @property
     def slots(self) -> Mapping[str, Slot]:
-        """One momentum vector per row, or nothing."""
         return {"momentum": Slot(PER_ELEMENT)} if callable(self.momentum) or self.momentum else {}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         if not slots:
             return row - h.learning_rate * grad, {}
         momentum = h.momentum * slots["momentum"] + grad
@@ -60,7 +58,7 @@ class LarsSGD(Rule):
         momentum' = h.momentum * momentum + learning_rate * ratio * (grad + weight_decay * row)
         row      -= momentum'
 
-    Differs from dense LARS: norms are of one row, not of the whole matrix, and untouched rows keep their momentum.
+    Differs from dense LARS: norms are of one row, not of the matrix, and untouched rows keep their momentum.
 
     Reference: You, Gitman, Ginsburg, 2017, arXiv 1708.03888.
     """
@@ -71,13 +69,9 @@ class LarsSGD(Rule):
     eta: ScalarOrSchedule = 0.001
 
     slots = {"momentum": Slot(PER_ELEMENT)}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check(momentum=(0.0, math.inf), weight_decay=(0.0, math.inf), eta=(0.0, math.inf))
+    bounds = dict.fromkeys(("momentum", "weight_decay", "eta"), NOT_NEGATIVE)
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """See the class."""
         row_norm = norm(row)
         ratio = trust_ratio(h.eta * row_norm, norm(grad) + h.weight_decay * row_norm)
         step = h.learning_rate * ratio * (grad + h.weight_decay * row)

@@ -46,7 +46,6 @@ class Cosine(Schedule):
         check_frozen_end(self, self.lr, self.end)
 
     def rate(self, count: jax.Array) -> jax.Array:
-        """See the class."""
         total = self.steps - self.warmup_steps
 
         def descent(elapsed: jax.Array) -> jax.Array:
@@ -81,7 +80,6 @@ class CosineAnnealing(Schedule):
         numbers_of(self, "warmup_learning_rate", "min_learning_rate", at_least=0)
 
     def rate(self, count: jax.Array) -> jax.Array:
-        """See the class."""
         return warm_up(
             count,
             self.warmup_size,
@@ -120,7 +118,6 @@ class CosineAnnealingWarmRestarts(Schedule):
         numbers_of(self, "warmup_learning_rate", "min_learning_rate", at_least=0)
 
     def rate(self, count: jax.Array) -> jax.Array:
-        """See the class."""
         return warm_up(count, self.warmup_size, self.warmup_learning_rate, self.lr, self._restarting)
 
     def _restarting(self, elapsed: jax.Array) -> jax.Array:

@@ -32,7 +32,6 @@ class Constant(Schedule):
         numbers_of(self, "warmup_learning_rate", at_least=0)
 
     def rate(self, count: jax.Array) -> jax.Array:
-        """See the class."""
         return warm_up(
             count, self.warmup_steps, self.warmup_learning_rate, self.lr, lambda _: jnp.asarray(self.lr, float)
         )
@@ -61,7 +60,6 @@ class Linear(Schedule):
         check_frozen_end(self, self.lr, self.end)
 
     def rate(self, count: jax.Array) -> jax.Array:
-        """See the class."""
         total = self.steps - self.warmup_steps
         return warm_up(
             count,
@@ -77,7 +75,7 @@ class Linear(Schedule):
 class ExponentialDecay(Schedule):
     """``max(lr * decay_factor ** (elapsed / decay_size), min_learning_rate)``, ``elapsed`` counted after warmup.
 
-    With ``staircase`` the exponent is the whole part of ``elapsed / decay_size``. The warmup goes in a straight
+    With ``staircase`` the exponent is the integer part of ``elapsed / decay_size``. The warmup goes in a straight
     line from ``warmup_learning_rate`` to ``lr`` over ``warmup_size``; the minimum does not apply to it.
 
     >>> decay = ExponentialDecay(1.0, decay_size=2, decay_factor=0.5)
@@ -100,8 +98,6 @@ class ExponentialDecay(Schedule):
         numbers_of(self, "warmup_learning_rate", "min_learning_rate", at_least=0)
 
     def rate(self, count: jax.Array) -> jax.Array:
-        """See the class."""
-
         def decayed(elapsed: jax.Array) -> jax.Array:
             exponent = elapsed // self.decay_size if self.staircase else elapsed / self.decay_size
             # The logarithm is taken in double precision: a factor such as 0.9999, rounded to float32 and raised
@@ -148,7 +144,6 @@ class ManualSteps(Schedule):
             raise ValueError(f"ManualSteps.learning_rates must be finite and at least 0, got {rates}")
 
     def rate(self, count: jax.Array) -> jax.Array:
-        """See the class."""
         first, *_ = self.learning_rates
         rates = jnp.asarray((first if self.warmup else self.lr, *self.learning_rates), float)
         sizes = np.asarray(self.schedule_sizes, np.int32)

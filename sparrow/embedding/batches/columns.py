@@ -31,7 +31,6 @@ class ReadColumn(NamedTuple):
 
     @property
     def num_bags(self) -> int:
-        """The feature's batch size."""
         ids, offsets = self.column[:2]
         return len(ids) if offsets is None else len(offsets) - 1
 
@@ -103,7 +102,7 @@ def _is_array(values: Any, dtypes: Sequence[np.dtype[Any]], is_contiguous: bool 
 
 
 def read_ordered(feature: FeatureSpec, given: Any, read: ReadColumn, capacity: int | None) -> Ordered:
-    """Check the sequences of one ordered feature; their ids are checked as those of others are."""
+    """Check the sequences of one ordered feature; their ids are checked as in other features."""
     column = read.column
     if column.weights is not None:
         raise ValueError(

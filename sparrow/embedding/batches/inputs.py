@@ -7,8 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.batches.ragged import LISTS, Floats, Ints, Ragged, bags_of, concatenated, integers
-from sparrow.embedding.batches.sparse_matrices import is_matrix, read_matrix
+from sparrow.embedding.batches.ragged import LISTS, Floats, Ints, Ragged, bags_of, concatenated, integers, offsets_of
 from sparrow.embedding.hashing import hash_integers
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 
@@ -32,8 +31,8 @@ def read_input(
         return values, offsets, _check_weights(name, given.weights, len(values)), None, False
     if type(given).__module__.startswith("pyarrow") or hasattr(given, "__arrow_c_stream__"):
         return (*read_arrow(name, given), False)
-    if is_matrix(given):
-        ids, starts, weights = read_matrix(name, given, columns)
+    if _is_matrix(given):
+        ids, starts, weights = _read_matrix(name, given, columns)
         return ids, starts, _check_weights(name, weights, len(ids)), None, False
     for attribute, write in _OF_TENSORS.items():
         if hasattr(given, attribute):
@@ -163,3 +162,49 @@ def read_arrow(
     if values.null_count:
         raise ValueError(f"feature '{name}': a list of ids contains missing values; drop them or fill them first")
     return values.to_numpy(), offsets - offsets[0], None, None
+
+
+def _is_matrix(given: Any) -> bool:
+    # imports no library
+    return hasattr(given, "tocoo") or type(given).__module__.startswith("jax.experimental.sparse")
+
+
+def _read_matrix(name: str, given: Any, columns: int | None) -> tuple[Ints, Ints, npt.NDArray[Any] | None]:
+    """Return values, offsets and weights (None: all are 1): a matrix has a row per example and a column per id.
+
+    Its entries are weights: the activations of a feature with the combiner "sum" are ``matrix @ table``. SciPy's
+    matrices and arrays are read, and those of ``jax.experimental.sparse``: BCOO, COO and CSR. ``columns``: the number
+    of columns that the matrix must have; None: any.
+    """
+    if len(given.shape) != 2:
+        raise ValueError(f"feature '{name}': a sparse matrix has 2 dimensions, (batch, ids), got {given.shape}")
+    if columns is not None and given.shape[1] != columns:
+        raise ValueError(
+            f"feature '{name}': a sparse matrix has a column for each of the {columns} rows of the table, got "
+            f"{given.shape[1]} columns; for ids that are the entries of a matrix, use Ragged.from_coo"
+        )
+    rows, ids, entries = _entries(name, given)
+    inside = (rows < given.shape[0]) & (ids < given.shape[1])  # BCOO pads with indices past the end
+    if not inside.all():
+        rows, ids, entries = rows[inside], ids[inside], entries[inside]
+    order = np.argsort(rows, kind="stable")
+    weights = None if np.all(entries == 1) else entries[order]
+    return ids[order], offsets_of(rows, given.shape[0]), weights
+
+
+def _entries(name: str, given: Any) -> tuple[Ints, Ints, npt.NDArray[Any]]:
+    if hasattr(given, "tocoo"):
+        given = given.tocoo()
+    if hasattr(given, "row") and hasattr(given, "col"):
+        rows, ids = given.row, given.col
+    elif hasattr(given, "indptr") and given.indptr.ndim == 1:
+        rows, ids = np.repeat(np.arange(given.shape[0]), np.diff(np.asarray(given.indptr))), given.indices
+    else:
+        indices, batch = np.asarray(given.indices), np.arange(given.shape[0])
+        if given.data.ndim == 1 and indices.shape[-1] == 2:
+            rows, ids = indices[:, 0], indices[:, 1]
+        elif given.data.ndim == 2 and indices.shape[-1:] == (1,):  # n_batch=1: as many entries for each example
+            rows, ids = np.repeat(batch, indices.shape[1]), indices.reshape(-1)
+        else:
+            raise ValueError(f"feature '{name}': a BCOO must have n_batch 0 or 1 and n_dense 0, got {given!r}")
+    return np.asarray(rows, np.int64), np.asarray(ids, np.int64), np.asarray(given.data).reshape(-1)

@@ -139,7 +139,6 @@ class _Part:
 
     @property
     def bags(self) -> int:
-        """The bags of all its features."""
         return self.num_bags * len(self.names)
 
 
@@ -230,7 +229,7 @@ class Shaped(NamedTuple):
         return tuple(self.shapes.items()), tuple(self.sizes.items()), lengths
 
     def with_offsets(self, packed: PackedBatch, arrays: feed.Arrays) -> PackedBatch:
-        """Return the stand-ins of a batch with those of the ordered features' offsets."""
+        """Return the stand-ins of a batch, with stand-ins of the ordered features' offsets."""
         offsets = {name: arrays.add((len(own),), "int32") for name, own in self.offsets.items()}
         return dataclasses.replace(packed, offsets=offsets)
 
@@ -307,12 +306,10 @@ class Packer:
     def pack(
         self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None = None, sizes: Sizes | None = None
     ) -> PackedBatch:
-        """Check and pack one batch, as `Embedder.pack` does."""
         measured = self.measure(inputs, capacity)
         return measured.pack(fit(measured.loose, sizes))
 
     def plan(self, shaped: Shaped) -> Written:
-        """Return the plan of batches such as this one."""
         key = shaped.key
         if key not in self._plans:
             if len(self._plans) >= KEPT:
@@ -405,7 +402,7 @@ def fit(loose: Mapping[str, int], sizes: Sizes | None) -> dict[str, int]:
 
 
 def of_one_size(stacks: Sequence[Stack], batches: Sequence[PackedBatch]) -> list[PackedBatch]:
-    """Return the batches; the ones with as many examples are padded to the largest of them."""
+    """Return the batches; batches of equal numbers of examples are padded to the largest of them."""
     if not all(isinstance(lookups, Lookups) for batch in batches for lookups in batch.lookups.values()):
         return list(batches)  # on a mesh, arrays are laid out for their size: such a step has a program of its own
     largest: dict[Any, dict[str, int]] = {}

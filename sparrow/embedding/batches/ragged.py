@@ -10,7 +10,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.batches.sparse_matrices import offsets_of
 from sparrow.registry import answering
 
 Ints: TypeAlias = npt.NDArray[np.integer[Any]]
@@ -49,6 +48,13 @@ def concatenated(bags: Sequence[Ints]) -> Ints:
     if len({bag.dtype for bag in bags}) > 1 and any(bag.dtype == np.uint64 for bag in bags):
         bags = [bag.astype(np.uint64 if bag.dtype.kind == "u" else np.int64).view(np.uint64) for bag in bags]
     return np.concatenate(bags) if bags else np.zeros(0, np.int64)
+
+
+def offsets_of(rows: npt.NDArray[Any], batch: int) -> npt.NDArray[np.int64]:
+    """Return where each example begins, from the example of each entry."""
+    offsets = np.zeros(batch + 1, np.int64)
+    np.cumsum(np.bincount(rows, minlength=batch), out=offsets[1:])
+    return offsets
 
 
 @answering

@@ -16,7 +16,7 @@ FORMAT: Final = 1
 """The version of `Sizes.to_json`."""
 
 HEADROOM: Final = (1.25, 2.0, 4.0)
-"""Room at each growth, as a multiple of the most ids seen; the last one from there on."""
+"""The size at each growth, as a multiple of the most ids seen; the last one from there on."""
 
 KINDS: Final = ("sums", "entries", "rows", "ids", "weighted")
 """The sizes that a stack on a mesh needs, by the names ``stack/kind``; see `sparrow.embedding.sharding.measured`."""
@@ -104,7 +104,8 @@ class Sizes:
     def from_json(cls, text: str, agree: Agree | None = None) -> Sizes:
         """Return the sizes that `to_json` wrote. On a mesh they also fix the exchange of each stack.
 
-        Give them to batches of as many examples on as many devices: others are padded as these were, or grow anew.
+        Give them to batches of the same number of examples on the same number of devices: others are padded as these
+        were, or grow anew.
         """
         try:
             saved = json.loads(text)
@@ -126,7 +127,7 @@ def _grown(growths: int, seen: Mapping[str, int], held: Mapping[str, int]) -> di
     factor = HEADROOM[min(growths, len(HEADROOM) - 1)]
     sizes = {}
     for name, most in seen.items():
-        # Room on a mesh is sent between devices, all of it: finer classes, for fewer bytes.
+        # On a mesh, padding travels between devices too: finer classes, for fewer bytes.
         size = size_class(math.ceil(factor * most), 16 if _kind(name) else 4)
         sizes[name] = max(size, held.get(name, 0))
     if growths < len(HEADROOM):

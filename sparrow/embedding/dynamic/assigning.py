@@ -5,7 +5,6 @@ Maps count steps from 1 on: ids that another run brought were last used in step 
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 
 from sparrow.embedding.dynamic.first_rows import Arrays, put_back
 from sparrow.embedding.stacking import Stack
-from sparrow.kernels import Lookups, ids
+from sparrow.kernels import ids
 from sparrow.kernels.ids import Assigned, Changed, IdState, Settings, Undo
 
 
@@ -39,13 +38,6 @@ def find(
     """(N,) int32: the rows of ids; nothing changes."""
     segments = ids.group_of(settings, words, tables)
     return ids.choose(backend).find(settings, state, words, segments, step + 1)
-
-
-def found(
-    settings: Settings, backend: str, state: IdState, lookups: Lookups, words: jax.Array, step: jax.Array
-) -> Lookups:
-    """Return lookups with rows instead of numbers of tables."""
-    return dataclasses.replace(lookups, ids=find(settings, backend, state, words, lookups.ids, step))
 
 
 def assign(

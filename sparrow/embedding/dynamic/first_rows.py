@@ -95,14 +95,6 @@ def _by_chunks(work: Callable[[jax.Array, int, Arrays], Arrays], arrays: Arrays,
     return jax.lax.while_loop(lambda carried: carried[0] < count, body, (jnp.int32(0), arrays))[1]
 
 
-def initial_rows(table: TableSpec, seed: jax.Array, ids: jax.Array) -> jax.Array:
-    """(N, dim) of the table's dtype: where the rows of ``ids``, (N, 2) uint32, start."""
-    function, numbers = _program(table)
-    hashes = jnp.full(len(ids), stable_hash(table.name), jnp.uint32)
-    parameters = jnp.broadcast_to(jnp.array(numbers, jnp.float32), (len(ids), len(numbers)))
-    return _drawn(function, table.embedding_dim, table.dtype, seed, hashes, ids, parameters)
-
-
 def _started(
     stack: Stack,
     arrays: Arrays,

@@ -90,7 +90,6 @@ class SavedIds:
     totals: Array
 
     def arrays(self) -> dict[str, Array]:
-        """Return the arrays by name."""
         return {name: getattr(self, name) for name in FIELDS}
 
     @classmethod
@@ -126,7 +125,6 @@ class SavedIds:
         return Ids(ids.numbers_of(self.ids[rows]), rows)
 
     def held(self, table: TableSpec) -> Held:
-        """Return the counts."""
         reserved = 0 if table.dynamic is None else table.dynamic.reserved
         totals = {name: int(low) + (int(high) << 32) for name, (low, high) in zip(TOTALS, self.totals, strict=True)}
         return Held(len(self.last) - reserved, int((self.last >= 0).sum()), len(self.since), **totals)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from sparrow.embedding.batches.ragged import Ragged
-
-_ALL: Final = 2**64 - 1
+from sparrow.kernels.ids import mix64_of
 
 
 def hash_strings(given: Any) -> Any:
@@ -39,17 +38,10 @@ def _is_string(item: Any) -> bool:
 
 def _hash(text: str | bytes) -> int:
     data = text.encode() if isinstance(text, str) else bytes(text)
-    made = _mix(len(data))
+    made = mix64_of(len(data))
     for start in range(0, len(data), 8):
-        made = _mix(made ^ int.from_bytes(data[start : start + 8], "little"))
+        made = mix64_of(made ^ int.from_bytes(data[start : start + 8], "little"))
     return made
-
-
-def _mix(x: int) -> int:
-    x = (x + 0x9E3779B97F4A7C15) & _ALL
-    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & _ALL
-    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & _ALL
-    return x ^ x >> 31
 
 
 def _hash_arrow(given: Any) -> Any:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.guards import untrained
-from sparrow.embedding.layers.model_gradients import ACCUMULATES, Gradients, accumulates, sum_calls
+from sparrow.embedding.layers.model_gradients import Gradients, check, sum_calls
 from sparrow.embedding.nested import leaves
 from sparrow.embedding.packed_batch import PackedBatch
 from sparrow.registry import answering
@@ -197,11 +197,8 @@ class TrainState:
         clip_global_norm: float | None = None,
     ) -> TrainState:
         """Return the state before the first step; ``variables`` as ``model.init`` returns them."""
-        if clip_global_norm is not None and not clip_global_norm > 0:
-            raise ValueError(f"clip_global_norm must be above 0 or None, got {clip_global_norm!r}")
         opt_state = tx.init(variables["params"])
-        if accumulates(opt_state):
-            raise ValueError(ACCUMULATES)
+        check(opt_state, clip_global_norm)
         return cls(jnp.zeros((), jnp.int32), dict(variables), opt_state, model, tx, clip_global_norm)
 
     def trainable(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -233,7 +230,7 @@ class TrainState:
     def apply_gradients(
         self, *, grads: Gradients | Mapping[str, Any], lookups: Mapping[str, Any] | None = None
     ) -> TrainState:
-        """Return the state after one optimizer step of the whole model.
+        """Return the state after one optimizer step of the model and its tables.
 
         Args:
           grads: the gradients with respect to `trainable`; or `Gradients`, which need no ``lookups``.

@@ -67,16 +67,16 @@ def sum_calls(embedder: Embedder, batches: Sequence[PackedBatch], act_grads: Seq
     return sum(others, start=first)
 
 
-def accumulates(opt_state: Any) -> bool:
-    """Whether an optax state belongs to a transformation that accumulates, which would leave the tables out."""
+def check(opt_state: Any, clip_global_norm: float | None) -> None:
+    """Raise ValueError where an optax state is of a transformation that accumulates, or the limit is not above 0."""
 
-    def found(node: Any) -> bool:
+    def accumulates(node: Any) -> bool:
         return isinstance(node, optax.MultiStepsState)
 
-    return any(map(found, jax.tree.leaves(opt_state, is_leaf=found)))
-
-
-ACCUMULATES = (
-    "tx accumulates (optax.MultiSteps, or dense.build with accumulate), which would leave the tables out; add the "
-    "gradients of the micro-batches instead and update once"
-)
+    if any(map(accumulates, jax.tree.leaves(opt_state, is_leaf=accumulates))):
+        raise ValueError(
+            "tx accumulates (optax.MultiSteps, or dense.build with accumulate), which would leave the tables out; add "
+            "the gradients of the micro-batches instead and update once"
+        )
+    if clip_global_norm is not None and not clip_global_norm > 0:
+        raise ValueError(f"clip_global_norm must be above 0 or None, got {clip_global_norm!r}")

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.guards import untrained
-from sparrow.embedding.layers.model_gradients import ACCUMULATES, Gradients, accumulates, sum_calls
+from sparrow.embedding.layers.model_gradients import Gradients, check, sum_calls
 from sparrow.embedding.packed_batch import PackedBatch
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.state import EmbeddingState
@@ -116,7 +116,7 @@ class Embed(nnx.Module):
         self.recording = False
 
     def pack(self, inputs: Any, **options: Any) -> PackedBatch:
-        """As `Embedder.pack`, on the host."""
+        """Call `Embedder.pack`, on the host."""
         return self.embedder.pack(inputs, **options)
 
     def __call__(self, batch: PackedBatch) -> Any:
@@ -132,9 +132,9 @@ class Embed(nnx.Module):
         return acts if self.embedder.frozen else untrained(acts, self.anchor.get_value(), _ADVICE)
 
     def prepare(self, *batches: PackedBatch) -> None:
-        """Make room for the gradients of the next calls, one per batch. `value_and_grad` does it by itself.
+        """Take the gradients of the next calls, one per batch. `value_and_grad` calls this by itself.
 
-        Call it inside the training step, right before ``nnx.value_and_grad``. The update takes the room away again.
+        Call it inside the training step, right before ``nnx.value_and_grad``. The update ends it.
         """
         if self.batches.get_value():
             raise ValueError(
@@ -161,12 +161,12 @@ class Embed(nnx.Module):
         return self.embedder.table(self.state.get_value(), name)
 
     def set_table(self, name: str, table: Any) -> None:
-        """Put values in the place of a table, as `Embedder.with_table`."""
+        """Replace the values of a table, as `Embedder.with_table` does."""
         self.state.set_value(self.embedder.with_table(self.state.get_value(), name, table))
 
 
 def value_and_grad(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """``nnx.value_and_grad``, with the same arguments and results, and room for the gradients of the tables.
+    """``nnx.value_and_grad``, with the same arguments and results, which takes the gradients of the tables too.
 
     Trace ``f`` once more, without running it, to find the calls of every `Embed` in its arguments. The result holds,
     besides the gradients of the parameters, those at the activations of each call, for `Optimizer.update`.
@@ -223,11 +223,8 @@ class Optimizer(nnx.Optimizer[Any]):
                 "wrt selects the tables, which an optax transformation cannot train: each is trained by the rule in "
                 "its TableSpec; give the filter of the other parameters, such as wrt=nnx.Param"
             )
-        if clip_global_norm is not None and not clip_global_norm > 0:
-            raise ValueError(f"clip_global_norm must be above 0 or None, got {clip_global_norm!r}")
         super().__init__(model, tx, wrt=nnx.All(wrt, nnx.Not(nnx.Any(Anchor, Probe))))
-        if accumulates(self.opt_state):
-            raise ValueError(ACCUMULATES)
+        check(self.opt_state, clip_global_norm)
         self.clip_global_norm = clip_global_norm
 
     def gradients(self, model: Any, grads: Any) -> Gradients:
@@ -249,7 +246,7 @@ class Optimizer(nnx.Optimizer[Any]):
         return Gradients(nnx.state(grads, self.wrt), rows, tuple(embedders))
 
     def update(self, model: Any, grads: Any, /, **kwargs: Any) -> optax.Updates:
-        """One optimizer step of the whole model, from the result of `value_and_grad` or from `Gradients`."""
+        """One optimizer step of the model and its tables, from the result of `value_and_grad` or from `Gradients`."""
         total = grads if isinstance(grads, Gradients) else self.gradients(model, grads)
         if self.clip_global_norm is not None:
             total = total.clip(self.clip_global_norm)

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 
 from sparrow.kernels import cuda
 from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind
-from sparrow.kernels.cuda import programs, source, tuning
-from sparrow.kernels.cuda.machine import TARGET, Machine
+from sparrow.kernels.cuda import machine, source, tuning
 from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number, real
 
 HOPPER = "sm_90"
@@ -79,10 +78,10 @@ class _Plan:
     """One call: modes of one attention, each after the list of its blocks."""
 
     def __init__(self, kind: Kind, arrays: Arrays) -> None:
-        self.kind, self.call, self.machine = kind, Call(), _machine()
+        self.kind, self.call, self.gpu = kind, Call(), machine.here()
         tokens, heads, dim = arrays.q.shape
         self.shape = tokens, heads, 64 if max(dim, arrays.v.shape[2]) <= 64 else WIDEST
-        self.hopper = self.machine.arch == HOPPER and kind.score == "silu"
+        self.hopper = self.gpu.arch == HOPPER and kind.score == "silu"
         self.q, self.k, self.v = (self.input(x) for x in arrays[:3])
         self.offsets, self.sequences = self.call.input(arrays.offsets), arrays.offsets.shape[0] - 1
         self.contexts, self.candidates = self.call.input(arrays.contexts), self.call.input(arrays.candidates)
@@ -96,7 +95,6 @@ class _Plan:
         return self.call.input(jnp.pad(array, ((0, 0), (0, 0), (0, missing))) if missing else array)
 
     def output(self) -> Argument:
-        """Return an array of heads."""
         return self.call.output(self.shape, jnp.bfloat16)
 
     def add(
@@ -116,7 +114,7 @@ class _Plan:
         last = [self.contexts, self.candidates, number(heads), real(self.kind.alpha), real(self.kind.scale), *masks]
         grid = items * heads
         if isinstance(tuned, tuning.WgmmaTuning):
-            grid = min(grid, self.machine.cores * tuned.minb)
+            grid = min(grid, self.gpu.cores * tuned.minb)
             kept, streamed = [self.q, grads], [self.k, self.v]
             if mode == tuning.KEYS:
                 kept, streamed = [self.k, self.v], [self.q, grads]
@@ -132,10 +130,4 @@ class _Plan:
         return self.call.map(self.q if array == NOTHING else array, dim, heads, tokens, rows)
 
     def results(self) -> list[jax.Array]:
-        """Make the call."""
-        return self.call.bind(TARGET, programs.load(self.machine, self.modules), vmap_method="sequential")
-
-
-def _machine() -> Machine:
-    found: Machine = cuda.machine_if_any()
-    return found
+        return self.call.bind(machine.load(self.gpu, self.modules), vmap_method="sequential")

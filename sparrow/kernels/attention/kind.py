@@ -1,4 +1,4 @@
-"""The settings of an attention, apart from its arrays."""
+"""The settings and the arrays of an attention."""
 
 from __future__ import annotations
 
@@ -6,28 +6,19 @@ import dataclasses
 from typing import Literal, NamedTuple
 
 import jax
-
-from sparrow.kernels.attention.time_buckets import TimeBucket
+import jax.numpy as jnp
 
 Score = Literal["silu", "softmax"]
+TimeBucket = Literal["sqrt", "log"]
 EVERYTHING = 2**28
 """A distance that no sequence has."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """The static part of an attention; `sparrow.kernels.jagged_attention` has the equations.
+    """The static part of an attention: arguments of `sparrow.kernels.jagged_attention`, which has the equations.
 
-    Attributes:
-      score: "silu" or "softmax".
-      alpha: the factor of the products <q, k>.
-      scale: the factor of the results.
-      max_length: no sequence is longer; only the padded reference reads it.
-      max_distance: the largest distance in place between a query and a key.
-      sla_k1: with sla_k1 or sla_k2, a query sees the sla_k1 newest keys up to itself,
-      sla_k2: and the first sla_k2 of its sequence.
-      time_bucket_fn: "sqrt" or "log", of distances in time.
-      time_unit: the unit of time.
+    Only the padded reference reads ``max_length``.
     """
 
     score: Score
@@ -49,16 +40,8 @@ class Kind:
 class Arrays(NamedTuple):
     """The arrays of an attention.
 
-    Attributes:
-      q: (tokens, heads, dim).
-      k: (tokens, heads, dim).
-      v: (tokens, heads, width).
-      offsets: (sequences + 1,) int32: sequence s is the tokens from ``offsets[s]`` to ``offsets[s + 1]``.
-      contexts: (sequences,) int32, how many tokens at the start of each sequence are context; None: none.
-      candidates: (sequences,) int32, how many tokens at the end of each sequence are candidates; None: none.
-      position: (buckets,) float32, the bias of each distance in place, of the last bucket for all larger ones; None: 0.
-      time: (buckets,) float32, the bias of each bucket of distances in time; None: 0.
-      times: (tokens,) float32, with ``time``.
+    They are arguments of `sparrow.kernels.jagged_attention`: offsets, contexts and candidates in int32; position (its
+    ``position_bias``), time (its ``time_bias``) and times in float32.
     """
 
     q: jax.Array
@@ -73,7 +56,7 @@ class Arrays(NamedTuple):
 
 
 class Past(NamedTuple):
-    """Tokens before those of an attention, each sequence's from place 0 on: context and history, no candidates.
+    """Tokens before an attention's own, each sequence from place 0 on: context and history, no candidates.
 
     Attributes:
       k: (sequences, places, heads, dim).
@@ -96,3 +79,16 @@ class Gradients(NamedTuple):
     v: jax.Array
     position: jax.Array | None
     time: jax.Array | None
+
+
+def time_buckets(distances: jax.Array, function: TimeBucket, unit: float, buckets: int) -> jax.Array:
+    """Return the bucket of each distance: the integer part of √(d / unit) or log(max(d / unit, 1)), at most the last.
+
+    A distance that is negative counts as 0.
+
+    >>> time_buckets(jnp.array([-5.0, 59.0, 60.0, 240.0, 9e9]), "sqrt", 60.0, 4).tolist()
+    [0, 0, 1, 2, 3]
+    """
+    units = jnp.maximum(distances.astype(jnp.float32), 0) / unit
+    scaled = jnp.sqrt(units) if function == "sqrt" else jnp.log(jnp.maximum(units, 1))
+    return jnp.clip(scaled, 0, buckets - 1).astype(jnp.int32)

@@ -10,6 +10,8 @@ import numpy as np
 
 from sparrow.kernels import native
 from sparrow.kernels.attention.kind import Arrays, Gradients, Kind
+from sparrow.kernels.native.library import ATTENTION, ATTENTION_BACKWARD
+from sparrow.kernels.types import stand_in
 
 
 def unavailable(kind: Kind, arrays: Arrays) -> str | None:
@@ -19,23 +21,19 @@ def unavailable(kind: Kind, arrays: Arrays) -> str | None:
 
 def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, jax.Array]:
     """(tokens, heads, width), and the logarithm of each softmax's sum, (tokens, heads)."""
-    from sparrow.kernels.native.library import ATTENTION
-
     inputs = _inputs(arrays)
     v = inputs[2]
     sums = v.shape[:2] if kind.score == "softmax" else (0, 0)
-    results = [_shape(v.shape), _shape(sums)]
+    results = [stand_in(v.shape), stand_in(sums)]
     out, held = jax.ffi.ffi_call(ATTENTION, results, vmap_method="sequential")(*inputs, **_attributes(kind))
     return out.astype(arrays.v.dtype), held
 
 
 def backward(kind: Kind, arrays: Arrays, out: jax.Array, held: jax.Array, grads: jax.Array) -> Gradients:
     """Return the gradients from that of the result."""
-    from sparrow.kernels.native.library import ATTENTION_BACKWARD
-
     inputs = _inputs(arrays)
     q, k, v, *_, position, time, _times = inputs
-    results = [_shape(x.shape) for x in (q, k, v, position, time)]
+    results = [stand_in(x.shape) for x in (q, k, v, position, time)]
     call = jax.ffi.ffi_call(ATTENTION_BACKWARD, results, vmap_method="sequential")
     more = out.astype(jnp.float32), held, grads.astype(jnp.float32)
     dq, dk, dv, dposition, dtime = call(*inputs, *more, **_attributes(kind))
@@ -66,7 +64,3 @@ def _attributes(kind: Kind) -> dict[str, Any]:
         "time_unit": np.float32(kind.time_unit),
         "threads": np.int64(0),
     }
-
-
-def _shape(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.float32)  # type: ignore[no-untyped-call]

@@ -13,24 +13,18 @@ import jax.numpy as jnp
 
 from sparrow import fields
 from sparrow.kernels.attention import cuda, native, padded
-from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Past, Score
-from sparrow.kernels.attention.time_buckets import TimeBucket
-from sparrow.kernels.device_kind import platform
+from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Past, Score, TimeBucket
+from sparrow.kernels.device_kind import preferred
 from sparrow.kernels.warning import warn_once
 from sparrow.registry import nearest
 
 
 class Backend(Protocol):
-    """A way to compute an attention."""
+    """A way to compute an attention. `forward` also returns what `backward` needs besides the arrays and the result."""
 
-    def unavailable(self, kind: Kind, arrays: Arrays) -> str | None:
-        """Why this backend cannot compute it here; None: it can."""
-
-    def forward(self, kind: Kind, arrays: Arrays) -> tuple[jax.Array, Any]:
-        """(tokens, heads, width), and what `backward` needs besides the arrays and the result."""
-
-    def backward(self, kind: Kind, arrays: Arrays, out: jax.Array, held: Any, grads: jax.Array) -> Gradients:
-        """Return the gradients from that of the result."""
+    def unavailable(self, kind: Kind, arrays: Arrays) -> str | None: ...
+    def forward(self, kind: Kind, arrays: Arrays) -> tuple[jax.Array, Any]: ...
+    def backward(self, kind: Kind, arrays: Arrays, out: jax.Array, held: Any, grads: jax.Array) -> Gradients: ...
 
 
 BACKENDS: dict[str, Backend] = {"xla": padded, "native": native, "cuda": cuda}
@@ -169,7 +163,7 @@ def _chosen(backend: str, kind: Kind, arrays: Arrays) -> str:
     if backend not in (*BACKENDS, "auto"):
         raise ValueError(f"unknown backend '{backend}': {nearest(backend, [*BACKENDS, 'auto'])}")
     if backend == "auto":
-        backend = "xla" if _only_xla.get() else {"cpu": "native", "gpu": "cuda"}.get(platform(), "xla")
+        backend = "xla" if _only_xla.get() else preferred()
         if reason := BACKENDS[backend].unavailable(kind, arrays):
             warn_once(f"attention runs on the slower 'xla' backend, because '{backend}' cannot run it: {reason}")
             return "xla"

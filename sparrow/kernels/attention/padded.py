@@ -5,8 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Past
-from sparrow.kernels.attention.time_buckets import time_buckets
+from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Past, time_buckets
 
 
 def unavailable(kind: Kind, arrays: Arrays) -> str | None:
@@ -20,7 +19,7 @@ def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, None]:
 
 
 def continued(kind: Kind, arrays: Arrays, past: Past | None) -> jax.Array:
-    """(tokens, heads, width): the attention of tokens that follow those of ``past``, to both."""
+    """(tokens, heads, width): the attention of tokens that follow ``past``, to both."""
     tokens, length = arrays.q.shape[0], kind.max_length
     segments, places = token_places(arrays.offsets, tokens)
     at = arrays.offsets[:-1, None] + jnp.arange(length)  # (sequences, length): the token of each place

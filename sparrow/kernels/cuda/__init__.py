@@ -6,12 +6,17 @@ toolkit. Compiled kernels are kept in the user's cache folder (``$SPARROW_CACHE_
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from sparrow.kernels.cuda import launches, machine, source, tuning
+from sparrow.kernels.cuda.emit import row_step
+from sparrow.kernels.cuda.plan import NOTHING, Call, number, together
+from sparrow.kernels.translate.values import Inexpressible
 from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
 from sparrow.kernels.weights import differentiable
 
@@ -22,8 +27,6 @@ LONGEST_ROW = 2048
 
 def unavailable() -> str | None:
     """Why this backend cannot run here; None: it can."""
-    from sparrow.kernels.cuda import machine
-
     found = machine.find()
     return found if isinstance(found, str) else None
 
@@ -31,9 +34,6 @@ def unavailable() -> str | None:
 @functools.lru_cache(maxsize=1024)
 def unsupported(step: RowStep) -> str | None:
     """Why this backend cannot run ``step``; None: it can."""
-    from sparrow.kernels.cuda.emit import row_step
-    from sparrow.kernels.translate.values import Inexpressible
-
     if step.dim > LONGEST_ROW:
         return f"rows of {step.dim} elements are longer than {LONGEST_ROW}"
     try:
@@ -51,25 +51,22 @@ def lookup(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> jax.
 def lookup_and_sort(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> tuple[jax.Array, Lookups]:
     """Return `lookup`, and ``lookups`` with the order that the update of the same batch needs: both run in parallel."""
     rows, order = differentiable(functools.partial(_lookup, with_order=True), table, lookups, dtype)
-    return rows, lookups if order is None else lookups.with_order(order)
+    return rows, lookups if order is None else dataclasses.replace(lookups, order=order)
 
 
 def _lookup(table: jax.Array, lookups: Lookups, dtype: Any, with_order: bool) -> tuple[jax.Array, jax.Array | None]:
-    from sparrow.kernels.cuda import launches, programs, source, tuning
-    from sparrow.kernels.cuda.machine import TARGET
-    from sparrow.kernels.cuda.plan import NOTHING, Call
-
-    machine = _machine()
+    gpu = machine.here()
     (num_rows, dim), num_bags, count = table.shape, lookups.num_bags, lookups.ids.shape[0]
     if num_bags == 0 or num_rows == 0 or dim == 0:
         return jnp.zeros((num_bags, dim), dtype), None
     out_dtype, table_dtype = jnp.dtype(dtype).name, table.dtype.name
     bagged = lookups.offsets is not None
-    tuned, sorting = tuning.for_lookup(dim, table_dtype, bagged), tuning.for_sort(count, machine.cores)
+    tuned, sorting = tuning.for_lookup(dim, table_dtype, bagged), tuning.for_sort(count, gpu.cores)
     modules = [source.lookup_module(dim, table_dtype, out_dtype, bagged, tuned)]
     call = Call()
     ids = call.input(_row_numbers(lookups.ids, num_rows))
-    arrays = call.input(table), ids, call.input(lookups.offsets), call.input(lookups.gains)
+    offsets = [call.input(lookups.offsets)] if bagged else []
+    arrays = [call.input(table), number(num_rows), ids, *offsets, call.input(lookups.gains)]
     out = call.output((num_bags, dim), dtype)
     with_order = with_order and 0 < count <= launches.MOST_ENTRIES
     if with_order:
@@ -77,12 +74,15 @@ def _lookup(table: jax.Array, lookups: Lookups, dtype: Any, with_order: bool) ->
         sources = call.input(lookups.bags) if lookups.gains is None else NOTHING
         entries = call.output((2 * count,), launches.ENTRY)
         call.fork()
-        launches.add_sort(call, 1, sorting, machine.cores, count, num_rows, ids, sources, entries)
+        launches.add_sort(call, 1, sorting, gpu.cores, count, num_rows, ids, sources, entries)
         call.main()
-    launches.add_lookup(call, 0, tuned, num_rows, dim, num_bags, *arrays, out)
+    groups = 32 // tuning.lanes(dim // tuned.slices, tuned.vector, tuned.lanes)
+    warps = -(-num_bags // (groups * tuned.bags if bagged else 32)) * tuned.slices
+    blocks = -(-warps // tuned.warps)
+    call.launch(0, source.LOOKUP, blocks, 32 * tuned.warps, [*arrays, out, number(num_bags)])
     if with_order:
         call.join()
-    rows, *order = call.bind(TARGET, programs.load(machine, modules))
+    rows, *order = call.bind(machine.load(gpu, modules))
     return rows, order[0] if order else None
 
 
@@ -90,13 +90,9 @@ def update(
     step: RowStep, table: jax.Array, slots: tuple[jax.Array, ...], grads: EntryGradients, scalars: StepScalars
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     """Apply ``step`` once to every row that ``grads`` touches; in place where table and slots are donated."""
-    from sparrow.kernels.cuda import launches, programs, source, tuning
-    from sparrow.kernels.cuda.machine import TARGET
-    from sparrow.kernels.cuda.plan import NOTHING, Call
-
     if reason := unsupported(step):
         raise RuntimeError(f"backend 'cuda' cannot run {step.rule.name}: {reason}")
-    machine = _machine()
+    gpu = machine.here()
     (num_rows, dim), count, num_tables = table.shape, grads.ids.shape[0], scalars.first_rows.shape[0]
     if count == 0 or num_rows == 0 or dim == 0:
         return table, slots
@@ -107,13 +103,15 @@ def update(
         grads, grad_dtype = grads._replace(bag_grads=grads.bag_grads.astype(jnp.float32)), "float32"
     has_gains, stacked = grads.gains is not None, num_tables > 1
     logical = scalars.logical_rows if step.stochastic else None
-    tuned, sorting = tuning.for_update(step, grad_dtype), tuning.for_sort(count, machine.cores)
+    tuned, sorting = tuning.for_update(step, grad_dtype), tuning.for_sort(count, gpu.cores)
     modules = [source.update_module(step, grad_dtype, has_gains, stacked, logical is not None, tuned)]
 
     call = Call()
     bags, gains = call.input(grads.bags), call.input(grads.gains)
     bag_grads = call.input(grads.bag_grads)
-    numbers = [call.input(x) for x in (scalars.hyper, scalars.seeds, scalars.first_rows, logical)]
+    hyper, seeds, first_rows, logical_rows = (
+        call.input(x) for x in (scalars.hyper, scalars.seeds, scalars.first_rows, logical)
+    )
     entries = call.input(grads.order)
     ids = NOTHING if grads.order is not None else call.input(_row_numbers(grads.ids, num_rows))
     state = [call.in_place(array) for array in (table, *slots)]
@@ -121,28 +119,21 @@ def update(
         modules.append(source.sort_module(launches.sort_passes(num_rows, sorting), sorting))
         entries = call.scratch(8 * count)
         sources = NOTHING if has_gains else bags
-        launches.add_sort(call, 1, sorting, machine.cores, count, num_rows, ids, sources, entries)
-    shape = count, num_rows, dim, grads.bag_grads.shape[0], num_tables
-    launches.add_update(call, 0, tuned, *shape, entries, bags, gains, bag_grads, numbers, state[0], state[1:])
-    new_table, *new_slots = call.bind(TARGET, programs.load(machine, modules))
+        launches.add_sort(call, 1, sorting, gpu.cores, count, num_rows, ids, sources, entries)
+    sums = launches.partial_sums(count)
+    partials, tickets = NOTHING, NOTHING
+    if sums:
+        partials, tickets = call.scratch(4 * dim * sums), call.scratch(4 * sums * tuned.slices)
+        call.zero(tickets, 4 * sums * tuned.slices)
+    arguments = [
+        *(entries, number(count), number(num_rows), bags, gains, bag_grads, number(grads.bag_grads.shape[0])),
+        *(hyper, seeds, first_rows, number(num_tables), logical_rows, partials, tickets, number(sums), state[0]),
+        *together(state[1:]),
+    ]
+    blocks = -(-count // (launches.CHUNK * tuned.task * tuned.warps)) * tuned.slices
+    call.launch(0, source.UPDATE, blocks, 32 * tuned.warps, arguments)
+    new_table, *new_slots = call.bind(machine.load(gpu, modules))
     return new_table, tuple(new_slots)
-
-
-def _machine() -> Any:
-    from sparrow.kernels.cuda import machine
-
-    found = machine.find()
-    if isinstance(found, str):
-        raise RuntimeError(f"backend 'cuda' cannot run: {found}")
-    return found
-
-
-def machine_if_any() -> Any:
-    """Return the GPU, or None where this backend cannot run."""
-    from sparrow.kernels.cuda import machine
-
-    found = machine.find()
-    return None if isinstance(found, str) else found
 
 
 def _row_numbers(ids: jax.Array, num_rows: int) -> jax.Array:

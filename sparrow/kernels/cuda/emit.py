@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 
-from sparrow.kernels.row import RowStep
 from sparrow.kernels.translate.graph import build
 from sparrow.kernels.translate.passes import Passes
 from sparrow.kernels.translate.trace import trace
+from sparrow.kernels.types import RowStep
 
 REDUCTIONS = {
     "+": ("{type}(0)", "Sum()"),
@@ -57,7 +57,6 @@ class _Writer(Passes):
         )
 
     def loop(self, number: int) -> list[str]:
-        """Pass ``number`` over the lane's elements."""
         body = self.vectors(number)
         before, after = [], []
         for value in self.reductions(number):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from sparrow.kernels import cuda
+from sparrow.kernels.cuda import machine, source, tuning
+from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number, together
 from sparrow.kernels.ids.types import Assigned, Changed, IdState, Settings, Undo, most_gone, table, undo_shapes
 
 name = "cuda"
@@ -23,9 +24,6 @@ _COUNTERS = 4
 
 def find(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, step: jax.Array | int) -> jax.Array:
     """(N,) int32: the row of each id; expired ids have none."""
-    from sparrow.kernels.cuda import source
-    from sparrow.kernels.cuda.plan import Call
-
     count = ids.shape[0]
     if count == 0:
         return jnp.zeros(0, jnp.int32)
@@ -44,13 +42,10 @@ def find(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, step:
 
 def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, step: jax.Array | int) -> Assigned:
     """Find the rows of ids, and give rows to new ones; with the state donated, in place."""
-    from sparrow.kernels.cuda import source, tuning
-    from sparrow.kernels.cuda.plan import Argument, Call
-
     count, num_segments = ids.shape[0], len(s.segments)
     if count == 0:
         return _nothing(s, state)
-    tuned, cores = tuning.for_ids(num_segments), cuda.machine_if_any().cores
+    tuned, cores = tuning.for_ids(num_segments), machine.here().cores
     lost, pools = most_gone(s, count), 2 * num_segments
     chunk = tuning.ids_chunk(count, num_segments)
     chunks = -(-count // chunk)
@@ -91,7 +86,7 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     call.zero(at, zero_size)
     for name, size in zeros.items():
         given[name] = at
-        at = Argument(at.kind, at.value, at.offset + -(-size // 16) * 16)
+        at = at.at(-(-size // 16) * 16)
     arguments = _arguments(s, state, given, count, set_size, lost, left, chunks, chunk, listed)
 
     def launch(kernel: int, grid: int, block: int) -> None:
@@ -115,9 +110,6 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
 
 def undone(s: Settings, state: IdState, undo: Undo, ids: jax.Array, when: jax.Array) -> IdState:
     """Return the state before a call with ``ids``, where ``when`` is true; ``short`` stays. The host does not wait."""
-    from sparrow.kernels.cuda import source
-    from sparrow.kernels.cuda.plan import Call
-
     count, left = ids.shape[0], undo.left.shape[1]
     if count == 0:
         return state
@@ -137,8 +129,6 @@ def undone(s: Settings, state: IdState, undo: Undo, ids: jax.Array, when: jax.Ar
 
 def indexed(s: Settings, state: IdState) -> IdState:
     """Return the state with an index that is built from its ids."""
-    from sparrow.kernels.cuda.plan import Call
-
     call = Call()
     given = {
         "segments": call.input(jnp.asarray(table(s))),
@@ -150,18 +140,16 @@ def indexed(s: Settings, state: IdState) -> IdState:
     return state._replace(buckets=_bound(s, call)[0])
 
 
-def _launch_index(s: Settings, state: IdState, call: Any, arguments: list[Any]) -> None:
-    from sparrow.kernels.cuda import source
-
+def _launch_index(s: Settings, state: IdState, call: Call, arguments: list[Argument]) -> None:
     words = state.buckets.shape[0] * state.buckets.shape[1]
     call.launch(0, source.IDS_CLEAR, -(-words // _FIND_THREADS), _FIND_THREADS, arguments)
     call.launch(0, source.IDS_INDEX, -(-s.places // _FIND_THREADS), _FIND_THREADS, arguments)
 
 
-def _planes(entries: Any, count: int) -> dict[str, Any]:
+def _planes(entries: Argument, count: int) -> dict[str, Argument]:
     """Return the rows of ``entries`` in `Undo`, by their names in struct Ids."""
     names = ("places", "before", "was", "taken", "positions")
-    return {name: dataclasses.replace(entries, offset=4 * count * i) for i, name in enumerate(names)}
+    return {name: entries.at(4 * count * i) for i, name in enumerate(names)}
 
 
 _STATE = IdState._fields
@@ -170,50 +158,25 @@ _POINTERS = (
     *("segments", "keys", "entry_segments", "step"),
     *("ids", "last", "counts", "free", "pools", "totals", "short", "buckets"),
     *("rows", "fresh_rows", "fresh_ids", "fresh_ends", "gone_rows", "gone_ids", "gone_ends"),
-    *(
-        "places",
-        "before",
-        "was",
-        "taken",
-        "positions",
-        "undo_left",
-        "when",
-        "refs",
-        "asks",
-        "ranks",
-        "move_ranks",
-        "first",
-        "times",
-        "chunk_counts",
-    ),
+    *("places", "before", "was", "taken", "positions", "undo_left", "when"),
+    *("refs", "asks", "ranks", "move_ranks", "first", "times", "chunk_counts"),
     *("plan", "bins", "certain", "candidates", "list", "left", "left_segments", "left_ids"),
 )
 
 
 def _arguments(
-    s: Settings, state: IdState, given: dict[str, Any], count: int = 0, set_size: int = 0, *sizes: int
-) -> list[Any]:
+    s: Settings, state: IdState, given: dict[str, Argument], count: int = 0, set_size: int = 0, *sizes: int
+) -> list[Argument]:
     """Return the one parameter of the kernels; ``sizes``: the last ones of struct Ids."""
-    from sparrow.kernels.cuda.plan import NOTHING, number, together
-
     places, buckets = state.last.shape[0], state.buckets.shape[0]
     numbers = (count, len(s.segments), s.rows, places, buckets, set_size, *(sizes or (0,) * 5))
     return together([*(given.get(name, NOTHING) for name in _POINTERS), *map(number, numbers)])
 
 
-def _bound(s: Settings, call: Any) -> list[jax.Array]:
-    from sparrow.kernels.cuda import programs, source, tuning
-    from sparrow.kernels.cuda.machine import TARGET
-
+def _bound(s: Settings, call: Call) -> list[jax.Array]:
     if len(s.segments) > MOST_SEGMENTS:
         raise ValueError(f"a stack has {len(s.segments)} segments of ids; backend 'cuda' takes at most {MOST_SEGMENTS}")
-    machine = cuda.machine_if_any()
-    if machine is None:
-        raise RuntimeError(f"backend 'cuda' cannot run: {unavailable()}")
-    results: list[jax.Array] = call.bind(
-        TARGET, programs.load(machine, [source.ids_module(tuning.for_ids(len(s.segments)))])
-    )
-    return results
+    return call.bind(machine.load(machine.here(), [source.ids_module(tuning.for_ids(len(s.segments)))]))
 
 
 def _nothing(s: Settings, state: IdState) -> Assigned:

@@ -1,11 +1,11 @@
-"""The launches of a sort, a lookup and an update of given shapes."""
+"""The launches of a sort, and the sums that an update needs memory for."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 
 from sparrow.kernels.cuda import source, tuning
-from sparrow.kernels.cuda.plan import NOTHING, NULL, Argument, Call, number, together
+from sparrow.kernels.cuda.plan import Argument, Call, number
 
 CHUNK = 32  # positions, as in src/update.cu
 MOST_ENTRIES = 2**30 - 1  # the sort counts with 30 bits
@@ -48,17 +48,14 @@ def add_sort(
     size = 4 * (states + passes * tiles * radix)
     zeros = call.scratch(size)
 
-    def at(place: int) -> Argument:
-        return Argument(zeros.kind, zeros.value, zeros.offset + 4 * place)
-
     call.zero(zeros, size)
     blocks = min(2 * cores, -(-count // (COUNT_THREADS * COUNT_AHEAD)))
-    arguments = [ids, number(count), number(num_rows), at(0)]
+    arguments = [ids, number(count), number(num_rows), zeros]
     call.launch(program, source.SORT_COUNT, blocks, COUNT_THREADS, arguments)
     shared = source.sort_shared(tuned)
     buffers = [entries, other] if passes % 2 == 1 else [other, entries]
     for digit in range(passes):
-        own = [at(digit * radix), at(states + digit * tiles * radix), at(tickets + digit)]
+        own = [zeros.at(4 * place) for place in (digit * radix, states + digit * tiles * radix, tickets + digit)]
         to = buffers[digit % 2]
         if digit == 0:
             kernel, arguments = source.SORT_FIRST, [ids, sources, to, number(count), number(num_rows), *own]
@@ -67,29 +64,6 @@ def add_sort(
             kernel = source.SORT_NEXT
             arguments = [buffers[1 - digit % 2], to, number(count), number(num_rows), shift, *own]
         call.launch(program, kernel, tiles, tuned.sort_threads, arguments, shared)
-
-
-def add_lookup(
-    call: Call,
-    program: int,
-    tuned: tuning.LookupTuning,
-    num_rows: int,
-    dim: int,
-    num_bags: int,
-    table: Argument,
-    ids: Argument,
-    offsets: Argument,
-    gains: Argument,
-    out: Argument,
-) -> None:
-    """Pool the rows of each bag; ``offsets`` null: one entry a bag."""
-    if offsets.kind == NULL:
-        per_warp, arguments = 32, [table, number(num_rows), ids, gains, out, number(num_bags)]
-    else:
-        per_warp = 32 // tuning.lanes(dim // tuned.slices, tuned.vector, tuned.lanes) * tuned.bags
-        arguments = [table, number(num_rows), ids, offsets, gains, out, number(num_bags)]
-    warps = -(-num_bags // per_warp) * tuned.slices
-    call.launch(program, source.LOOKUP, -(-warps // tuned.warps), 32 * tuned.warps, arguments)
 
 
 def partial_sums(count: int) -> int:
@@ -103,39 +77,6 @@ def partial_sums(count: int) -> int:
         places += 2 * -(-count // size)
         size *= 32
     return places
-
-
-def add_update(
-    call: Call,
-    program: int,
-    tuned: tuning.UpdateTuning,
-    count: int,
-    num_rows: int,
-    dim: int,
-    num_bags: int,
-    num_tables: int,
-    entries: Argument,
-    bags: Argument,
-    gains: Argument,
-    grads: Argument,
-    scalars: list[Argument],
-    table: Argument,
-    slots: list[Argument],
-) -> None:
-    """Step every row of the sorted ``entries``; ``scalars`` are hyper, seeds, first_rows and logical_rows."""
-    sums = partial_sums(count)
-    partials, tickets = NOTHING, NOTHING
-    if sums:
-        partials, tickets = call.scratch(4 * dim * sums), call.scratch(4 * sums * tuned.slices)
-        call.zero(tickets, 4 * sums * tuned.slices)
-    hyper, seeds, first_rows, logical_rows = scalars
-    arguments = [
-        *(entries, number(count), number(num_rows), bags, gains, grads, number(num_bags)),
-        *(hyper, seeds, first_rows, number(num_tables), logical_rows, partials, tickets, number(sums), table),
-        *together(slots),
-    ]
-    blocks = -(-count // (CHUNK * tuned.task * tuned.warps)) * tuned.slices
-    call.launch(program, source.UPDATE, blocks, 32 * tuned.warps, arguments)
 
 
 ENTRY = jnp.uint32

@@ -1,26 +1,27 @@
-"""Where the kernels run: the GPU's architecture, the compiler for it, and the shim that launches them."""
+"""The GPU that kernels run on: its architecture, the compiler for it, the shim that launches them, what is loaded."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import ctypes
 import dataclasses
 import functools
 import hashlib
 import pathlib
 import threading
-from typing import Protocol
+from collections.abc import Sequence
 
 import jax
 
 from sparrow.kernels import cache
 from sparrow.kernels.cuda import nvrtc, source
+from sparrow.kernels.cuda.plan import TARGET
 from sparrow.kernels.cuda.source import Module
 from sparrow.kernels.device_kind import platform
 from sparrow.kernels.native import compiler
 from sparrow.kernels.native.library import open_library
 from sparrow.kernels.warning import warn_once
 
-TARGET = "sparrow_cuda"
 OLDEST = 8.0  # compute capability of Ampere
 SYMBOLS = (
     TARGET,
@@ -31,31 +32,6 @@ SYMBOLS = (
     "sparrow_cuda_pin",
 )
 _lock = threading.RLock()
-
-
-class Machine(Protocol):
-    """A device that programs are compiled for and loaded into."""
-
-    @property
-    def arch(self) -> str:
-        """The architecture, such as "sm_90"."""
-
-    @property
-    def cores(self) -> int:
-        """The number of multiprocessors of the GPU."""
-
-    @property
-    def shim(self) -> ctypes.CDLL:
-        """The loaded library of ``src/shim.cc``."""
-
-    def __hash__(self) -> int:
-        """Machines are keys of caches."""
-
-    def identity(self, module: Module) -> str:
-        """All that decides the machine code of ``module``."""
-
-    def image(self, module: Module) -> bytes:
-        """Return the machine code of ``module``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +74,7 @@ class Gpu:
 
 
 @functools.cache
-def _find() -> Machine | str:
+def _find() -> Gpu | str:
     devices = jax.local_devices()
     kind = devices[0].device_kind
     capabilities = {str(getattr(device, "compute_capability", "")) for device in devices}
@@ -123,16 +99,16 @@ def _find() -> Machine | str:
     return Gpu("sm_" + capabilities.pop().replace(".", ""), int(getattr(devices[0], "core_count", 128)), shim)
 
 
-_given: Machine | None = None
+_given: Gpu | None = None
 
 
-def use(machine: Machine | None) -> None:
+def use(machine: Gpu | None) -> None:
     """Run on ``machine`` from now on; None: on the GPU. For tests."""
     global _given
     _given = machine
 
 
-def find() -> Machine | str:
+def find() -> Gpu | str:
     """Return the machine that kernels run on, or why there is none."""
     if _given is not None:
         return _given
@@ -140,6 +116,48 @@ def find() -> Machine | str:
         return f"it runs on NVIDIA GPUs, and JAX uses the {kind.upper()} here"
     with _lock:
         return _find()
+
+
+def if_any() -> Gpu | None:
+    """Return the machine that kernels run on; None: there is none."""
+    found = find()
+    return None if isinstance(found, str) else found
+
+
+def here() -> Gpu:
+    """Return the machine that kernels run on; raise RuntimeError where there is none."""
+    found = find()
+    if isinstance(found, str):
+        raise RuntimeError(f"backend 'cuda' cannot run: {found}")
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _key(machine: Gpu, module: Module) -> int:
+    digest = hashlib.sha256("\0".join([machine.identity(module), *module.kernels]).encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def load(machine: Gpu, modules: Sequence[Module]) -> list[int]:
+    """Load ``modules``, compiled in parallel where they are new, and return their keys.
+
+    Never inside XLA's handler, which may run while a CUDA graph is captured: an executable finds its programs loaded,
+    and holds them from then on.
+    """
+    keys = [_key(machine, module) for module in modules]
+    new = [(ctypes.c_int64(key), module) for key, module in zip(keys, modules, strict=True)]
+    new = [(key, module) for key, module in new if not machine.shim.sparrow_cuda_has(key)]
+    if len(new) > 1:
+        with concurrent.futures.ThreadPoolExecutor(len(new)) as pool:
+            images = list(pool.map(lambda one: machine.image(one[1]), new))
+    else:
+        images = [machine.image(module) for _, module in new]
+    for (key, module), image in zip(new, images, strict=True):
+        names = (ctypes.c_char_p * len(module.kernels))(*(name.encode() for name in module.kernels))
+        shared = (ctypes.c_int * len(module.shared))(*module.shared)
+        if machine.shim.sparrow_cuda_register(key, image, names, shared, len(module.kernels)):
+            raise RuntimeError(f"backend 'cuda': {machine.shim.sparrow_cuda_error().decode()}")
+    return keys
 
 
 def shim_name() -> str:

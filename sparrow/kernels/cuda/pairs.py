@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jax
 
-from sparrow.kernels.cuda import programs, source, tuning
-from sparrow.kernels.cuda.machine import TARGET, Machine
+from sparrow.kernels.cuda import source, tuning
+from sparrow.kernels.cuda.machine import Gpu, load
 from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number
 
 MOST_VECTORS = 32
@@ -21,7 +21,7 @@ def unsupported(count: int, dim: int, dtype: str) -> str | None:
     return f"{dim} elements are no multiple of {STEP}" if dim == 0 or dim % STEP else None
 
 
-def dots(machine: Machine, first: jax.Array, rest: jax.Array | None) -> jax.Array:
+def dots(machine: Gpu, first: jax.Array, rest: jax.Array | None) -> jax.Array:
     """(batch, pairs): the dot products, in the order of `sparrow.kernels.pairs`.
 
     Args:
@@ -32,12 +32,12 @@ def dots(machine: Machine, first: jax.Array, rest: jax.Array | None) -> jax.Arra
     call, inputs, batch, count, module = _call(first, rest)
     out = call.output((batch, count * (count - 1) // 2), first.dtype)
     _launch(call, source.PAIRS, [*inputs, out], batch)
-    (result,) = call.bind(TARGET, programs.load(machine, [module]), vmap_method="sequential")
+    (result,) = call.bind(load(machine, [module]), vmap_method="sequential")
     return result
 
 
 def gradient(
-    machine: Machine, first: jax.Array, rest: jax.Array | None, grads: jax.Array
+    machine: Gpu, first: jax.Array, rest: jax.Array | None, grads: jax.Array
 ) -> tuple[jax.Array, jax.Array | None]:
     """Return the gradients of ``first`` and ``rest`` from the gradient of `dots`, (batch, pairs)."""
     call, inputs, batch, _, module = _call(first, rest)
@@ -45,7 +45,7 @@ def gradient(
     outputs = [call.output(first.shape, first.dtype)]
     outputs.append(NOTHING if rest is None else call.output(rest.shape, rest.dtype))
     _launch(call, source.PAIRS_GRADIENT, [*inputs, given, *outputs], batch)
-    results = call.bind(TARGET, programs.load(machine, [module]), vmap_method="sequential")
+    results = call.bind(load(machine, [module]), vmap_method="sequential")
     return results[0], None if rest is None else results[1]
 
 

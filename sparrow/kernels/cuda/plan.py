@@ -19,6 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sparrow.kernels.types import stand_in
+
+TARGET = "sparrow_cuda"  # the handler of src/shim.cc
 LAUNCH, ZERO, FORK, JOIN, MAP = 1, 2, 3, 4, 5
 INPUT, OUTPUT, NUMBER, NULL, MAPPED = 0, 1, 2, 3, 4
 CONTINUES = 16
@@ -35,6 +38,10 @@ class Argument:
     kind: int
     value: int = 0
     offset: int = 0
+
+    def at(self, offset: int) -> Argument:
+        """Return the place ``offset`` bytes after this one."""
+        return dataclasses.replace(self, offset=self.offset + offset)
 
 
 NOTHING = Argument(NULL)
@@ -77,7 +84,7 @@ class Call:
 
     def output(self, shape: tuple[int, ...], dtype: Any) -> Argument:
         """Return an array that is written."""
-        self.outputs.append(jax.ShapeDtypeStruct(shape, dtype))  # type: ignore[no-untyped-call]
+        self.outputs.append(stand_in(shape, dtype))
         return Argument(OUTPUT, len(self.outputs) - 1)
 
     def in_place(self, array: jax.Array) -> Argument:
@@ -96,7 +103,6 @@ class Call:
     def launch(
         self, program: int, kernel: int, grid: int, block: int, arguments: Sequence[Argument], shared: int = 0
     ) -> None:
-        """Start ``grid`` blocks of ``block`` threads."""
         flat = [x for one in arguments for x in (one.kind, one.value, one.offset)]
         head = [LAUNCH, program, kernel, grid, block, shared, int(self.on_side), len(arguments)]
         self.operations.append([*head, *flat])
@@ -108,7 +114,6 @@ class Call:
         return Argument(MAPPED, self._maps - 1)
 
     def zero(self, at: Argument, size: int) -> None:
-        """Set ``size`` bytes to zero."""
         self.operations.append([ZERO, at.kind, at.value, at.offset, size, int(self.on_side)])
 
     def fork(self) -> None:
@@ -125,8 +130,8 @@ class Call:
         self.operations.append([JOIN])
         self.on_side = False
 
-    def bind(self, target: str, keys: Sequence[int], vmap_method: str | None = None) -> list[jax.Array]:
-        """Make the call; the results are the outputs, without the scratch buffer.
+    def bind(self, keys: Sequence[int], vmap_method: str | None = None) -> list[jax.Array]:
+        """Make the call, of the programs with ``keys``; the results are the outputs, without the scratch buffer.
 
         ``vmap_method``: as of ``jax.ffi.ffi_call``; None: the call cannot be mapped by ``jax.vmap``.
         """
@@ -134,7 +139,7 @@ class Call:
         if self._scratch_size:
             self.output((self._scratch_size,), jnp.uint8)
         plan = [x for operation in self.operations for x in _with_scratch(operation, wanted)]
-        call = jax.ffi.ffi_call(target, self.outputs, input_output_aliases=self.aliases, vmap_method=vmap_method)
+        call = jax.ffi.ffi_call(TARGET, self.outputs, input_output_aliases=self.aliases, vmap_method=vmap_method)
         results: Any = call(*self.inputs, keys=np.array(keys, np.int64), plan=np.array(plan, np.int64))
         return list(results)[:wanted]
 

@@ -6,9 +6,10 @@ import dataclasses
 import functools
 import pathlib
 
-from sparrow.kernels.cuda import tuning, wgmma
+from sparrow.kernels.cuda import tuning
 from sparrow.kernels.cuda.emit import row_step
-from sparrow.kernels.row import RowStep
+from sparrow.kernels.native import compiler
+from sparrow.kernels.types import RowStep
 
 FOLDER = pathlib.Path(__file__).parent / "src"
 TYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
@@ -102,8 +103,8 @@ def update_module(
         "STACKED": int(stacked),
         "LOGICAL": int(logical),
     }
-    before = text("types.cuh", "memory.cuh", "group.cuh", "segments.cuh", "row_step.cuh", "rows.cuh")
-    source = before + row_step(step) + text("fold.cuh", "update.cu")
+    before = text("types.cuh", "memory.cuh", "group.cuh", "segments.cuh") + compiler.code("operations.h")
+    source = before + text("row_step.cuh", "rows.cuh") + row_step(step) + text("fold.cuh", "update.cu")
     return Module("update", source, tuple(macros.items()), ("update",), (0,))
 
 
@@ -149,7 +150,40 @@ def attention_module(dim: int, mode: int, masks: int, softmax: bool, hopper: boo
     tuned = tuning.for_attention(dim, mode, hopper)
     shape = {"D": dim, "MODE": mode, "MASKS": masks, "BM": tuned.rows}
     macros = tuning.macros(tuned) | shape | ({} if hopper else {"SOFTMAX": int(softmax)})
-    kernel = text("attention_wgmma.cu").replace("// WGMMA_INSTRUCTIONS\n", wgmma.instructions())
+    kernel = text("attention_wgmma.cu").replace("// WGMMA_INSTRUCTIONS\n", wgmma_instructions())
     source = text("attention_mask.cuh") + (kernel if hopper else text("attention_mma.cu"))
     shared = tuned.shared(dim, 1 if mode == tuning.FORWARD else 2)
     return Module("attention", source, tuple(macros.items()), ("attention",), (shared,), hopper)
+
+
+def wgmma_instructions() -> str:
+    """Return ``wgmma_ss<N>(c, a, b, more)``, c (64, N) = or += a b', and ``wgmma_rs<N>(c, a, b)``, c += a b.
+
+    The matrix instructions of Hopper as functions: their operands are too many to write by hand.
+
+    >>> wgmma_instructions().count("wgmma.mma_async")
+    4
+    """
+    declared = (
+        "template <int N>\n__device__ __forceinline__ void wgmma_ss(float* c, u64 a, u64 b, int more);\n"
+        "template <int N>\n__device__ __forceinline__ void wgmma_rs(float* c, const u32* a, u64 b);\n"
+    )
+    return declared + "".join(_wgmma_functions(width) for width in (64, 128))
+
+
+def _wgmma_functions(width: int) -> str:
+    count = width // 2
+    sums = ", ".join(f"%{i}" for i in range(count))
+    held = ", ".join(f'"+f"(c[{i}])' for i in range(count))
+    name = f"wgmma.mma_async.sync.aligned.m64n{width}k16.f32.bf16.bf16 {{{sums}}}"
+    left = ", ".join(f"%{count + i}" for i in range(4))
+    return f"""template <> __device__ __forceinline__ void wgmma_ss<{width}>(float* c, u64 a, u64 b, int more) {{
+  asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{count + 2}, 0;\\n"
+               "{name}, %{count}, %{count + 1}, p, 1, 1, 0, 0;\\n}}\\n"
+               : {held} : "l"(a), "l"(b), "r"(more));
+}}
+template <> __device__ __forceinline__ void wgmma_rs<{width}>(float* c, const u32* a, u64 b) {{
+  asm volatile("{name}, {{{left}}}, %{count + 4}, 1, 1, 1, 1;\\n"
+               : {held} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}}
+"""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels import cuda
+from sparrow.kernels.cuda import machine, source
+from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number, together
 from sparrow.kernels.ids.types import Changed
 
 _THREADS = 256  # as in src/start.cu
@@ -42,9 +42,6 @@ def start(
       limits: (tables, 2), the lowest and the highest value.
       slots: (tables, slots), their first numbers.
     """
-    from sparrow.kernels.cuda import source
-    from sparrow.kernels.cuda.plan import Call, number
-
     order = [i - 1 for i in _kinds(arrays)]
     words = np.concatenate([limits.view(np.uint32), np.ascontiguousarray(slots[:, order]).view(np.uint32)], axis=1)
     call = Call()
@@ -61,9 +58,6 @@ def put_back(
     arrays: Sequence[jax.Array], before: Sequence[jax.Array], fresh: Changed, when: jax.Array
 ) -> list[jax.Array]:
     """Return the arrays as they were before `start`, where ``when`` is true."""
-    from sparrow.kernels.cuda import source
-    from sparrow.kernels.cuda.plan import Call, number
-
     call = Call()
     both = [[call.in_place(array) for array in arrays], [call.input(array) for array in before]]
     given = [call.input(array) for array in (fresh.rows, fresh.ends, when.astype(jnp.uint32))]
@@ -72,29 +66,18 @@ def put_back(
 
 
 def _kinds(arrays: Sequence[jax.Array]) -> list[int]:
-    """Return the numbers of slots with vectors, then of those with one number a row."""
+    """Return the numbers of slots with vectors, then of of slots with one number per row."""
     return sorted(range(1, len(arrays)), key=lambda i: -arrays[i].ndim)
 
 
 def _launched(
-    call: Any, kernel: int, arrays: Sequence[jax.Array], structs: Sequence[Sequence[Any]], others: Sequence[Any]
+    call: Call, kernel: int, arrays: Sequence[jax.Array], structs: list[list[Argument]], others: list[Argument]
 ) -> list[jax.Array]:
-    from sparrow.kernels.cuda import programs, source
-    from sparrow.kernels.cuda.machine import TARGET
-    from sparrow.kernels.cuda.plan import NOTHING, together
-
-    machine = cuda.machine_if_any()
-    if machine is None:
-        raise RuntimeError(f"backend 'cuda' cannot run: {cuda.unavailable()}")
     vectors, numbers = ([i for i in _kinds(arrays) if arrays[i].ndim == ndim] for ndim in (2, 1))
-    parameters = [
-        one
-        for held in structs
-        for one in together(
-            [held[0], *([held[i] for i in vectors] or [NOTHING]), *([held[i] for i in numbers] or [NOTHING])]
-        )
-    ]
-    call.launch(0, kernel, _BLOCKS * machine.cores, _THREADS, [*parameters, *others])
+    for held in reversed(structs):
+        slots = [one for kind in (vectors, numbers) for one in [held[i] for i in kind] or [NOTHING]]
+        others = [*together([held[0], *slots]), *others]
+    gpu = machine.here()
+    call.launch(0, kernel, _BLOCKS * gpu.cores, _THREADS, others)
     module = source.start_module(arrays[0].shape[1], str(arrays[0].dtype), len(vectors), len(numbers))
-    made: list[jax.Array] = call.bind(TARGET, programs.load(machine, [module]))
-    return made
+    return call.bind(machine.load(gpu, [module]))

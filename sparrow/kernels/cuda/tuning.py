@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from sparrow.kernels.cuda.emit import by_element
-from sparrow.kernels.row import RowStep
+from sparrow.kernels.types import RowStep
 
 HALVES = ("bfloat16", "float16")
 LONG = 512
@@ -50,7 +50,6 @@ class UpdateTuning:
     min_blocks: int = 8
     ones: int = 2
     row_hint: int = 1
-    grad_hint: int = 0
     slices: int = 1
 
 
@@ -89,7 +88,6 @@ class MmaTuning:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
         return 32 * self.warps
 
     def shared(self, dim: int, kept: int) -> int:
@@ -111,7 +109,6 @@ class WgmmaTuning:
 
     @property
     def rows(self) -> int:
-        """Rows that a thread block keeps."""
         return 64 * self.wg
 
     @property
@@ -120,7 +117,6 @@ class WgmmaTuning:
         return 128 * self.wg + 128
 
     def shared(self, dim: int, kept: int) -> int:
-        """Bytes of shared memory, with ``kept`` arrays of kept rows."""
         return (kept * self.rows * self.keeps + self.stages * 2 * self.bn) * dim * 2 + 1024 + 512
 
 
@@ -193,7 +189,7 @@ def ids_listed(count: int) -> int:
 
 
 def for_lookup(dim: int, dtype: str, bagged: bool) -> LookupTuning:
-    """Return the tuning of a lookup of rows of ``dim`` elements of ``dtype``; ``bagged``: not one entry a bag."""
+    """Return the tuning of a lookup of rows of ``dim`` elements of ``dtype``; ``bagged``: bags of any length."""
     width = vector(dim, 8 if dtype in HALVES else 4)
     slices = _slices(dim // width)
     vectors = dim // width // slices
@@ -243,7 +239,7 @@ def for_update(step: RowStep, grad_dtype: str) -> UpdateTuning:
 
 
 FORWARD, QUERIES, KEYS = range(3)
-"""The modes of the attention kernels: the result, the gradient of q, those of k and v."""
+"""The modes of the attention kernels: the result, the gradient of q, the gradients of k and v."""
 
 _MMA = {
     (64, FORWARD): MmaTuning(4, 2, 64, 64),

@@ -4,7 +4,7 @@
 """
 
 from sparrow.kernels.ids.choice import BACKENDS, IdBackend, choose
-from sparrow.kernels.ids.saved import init, numbers, restored
+from sparrow.kernels.ids.saved import init, restored
 from sparrow.kernels.ids.types import (
     DISTANCE_LFU,
     GROUPS,
@@ -22,4 +22,4 @@ from sparrow.kernels.ids.types import (
     most_gone,
     settings,
 )
-from sparrow.kernels.ids.words import numbers_of, part_of, part_of_numpy, words_of
+from sparrow.kernels.ids.words import U64, mix64_of, mix64_of_numpy, numbers_of, part_of, part_of_numpy, words_of

@@ -1,8 +1,6 @@
-"""Maps at their beginning, from arrays of a checkpoint, and in numbers."""
+"""Maps at their beginning, and from arrays of a checkpoint."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -66,17 +64,3 @@ def restored(
         jnp.zeros(len(s.segments), jnp.int32),
         empty(s.buckets),
     )
-
-
-def numbers(s: Settings, state: IdState) -> list[dict[str, int]]:
-    """Return counts by segment: used rows, waiting ids, those of `TOTALS`, missing rows. Waits for the device."""
-    pools, totals, short = (np.asarray(x) for x in (state.pools, state.totals, state.short))
-    result = []
-    for number, (one, (begin, end)) in enumerate(zip(s.segments, s.waiting, strict=True)):
-        used = {"used": one.rows - int(pools[number, 0])}
-        used["waiting"] = end - begin - int(pools[len(s.segments) + number, 0])
-        summed: Any = {
-            name: int(totals[number, i, 0]) + (int(totals[number, i, 1]) << 32) for i, name in enumerate(TOTALS)
-        }
-        result.append({**used, **summed, "short": int(short[number])})
-    return result

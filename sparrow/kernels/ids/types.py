@@ -78,7 +78,6 @@ class Segment(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return self.end - self.begin
 
 

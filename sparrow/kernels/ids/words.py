@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Word = tuple[jax.Array, jax.Array]  # low, high; uint32
+U64 = npt.NDArray[np.uint64]
 
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 _MULTIPLY_1: Final = 0xBF58476D1CE4E5B9
@@ -60,15 +61,35 @@ def high_product(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def mix64(x: Word) -> Word:
-    """One step of splitmix64: `sparrow.embedding.hashing.mix64`, on two words."""
+    """`mix64_of_numpy` on two words."""
     x = add(x, constant(_GOLDEN))
     x = _times(_xor_shifted(x, 30), _MULTIPLY_1)
     x = _times(_xor_shifted(x, 27), _MULTIPLY_2)
     return _xor_shifted(x, 31)
 
 
+def mix64_of_numpy(x: U64) -> U64:
+    """One step of splitmix64, a bijection of the 64-bit numbers:
+
+    ``x += 0x9e3779b97f4a7c15; x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9; x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    x ^= x >> 31``, all modulo 2**64.
+
+    >>> [hex(value) for value in mix64_of_numpy(np.array([0, 1], np.uint64)).tolist()]
+    ['0xe220a8397b1dcdaf', '0x910a2dec89025cc1']
+
+    Reference: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
+    """
+    x = x + np.uint64(_GOLDEN)  # a fresh array: everything after is done in place
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(_MULTIPLY_1)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(_MULTIPLY_2)
+    x ^= x >> np.uint64(31)
+    return x
+
+
 def mix64_of(x: int) -> int:
-    """`mix64` of a Python integer.
+    """`mix64_of_numpy` of a Python integer.
 
     >>> hex(mix64_of(0))
     '0xe220a8397b1dcdaf'
@@ -104,16 +125,13 @@ def part_of(ids: jax.Array, parts: int) -> jax.Array:
     return high_product(high, jnp.uint32(parts)).astype(jnp.int32)
 
 
-def part_of_numpy(ids: npt.NDArray[np.uint64], parts: int) -> npt.NDArray[np.int32]:
+def part_of_numpy(ids: U64, parts: int) -> npt.NDArray[np.int32]:
     """`part_of` on the host, of uint64.
 
     >>> part_of_numpy(np.array([0, 1, 2**64 - 1], np.uint64), 8).tolist()
     [7, 4, 7]
     """
-    x = ids + np.uint64(_GOLDEN)
-    x = (x ^ x >> np.uint64(30)) * np.uint64(_MULTIPLY_1)
-    x = (x ^ x >> np.uint64(27)) * np.uint64(_MULTIPLY_2)
-    high = (x ^ x >> np.uint64(31)) >> np.uint64(32)
+    high = mix64_of_numpy(ids) >> np.uint64(32)
     return (high * np.uint64(parts) >> np.uint64(32)).astype(np.int32)
 
 

@@ -14,7 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.kernels.device_kind import platform
-from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
+from sparrow.kernels.native import library
+from sparrow.kernels.native.translate import translate
+from sparrow.kernels.translate.values import Inexpressible
+from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars, stand_in
 from sparrow.kernels.weights import differentiable
 
 name = "native"
@@ -22,28 +25,21 @@ name = "native"
 
 def unavailable() -> str | None:
     """Why this backend cannot run here; None: it can."""
-    from sparrow.kernels.native.library import load
-
     if (kind := platform()) != "cpu":
         return f"it runs on the CPU, and JAX uses the {kind.upper()} here (JAX_PLATFORMS=cpu makes it use the CPU)"
-    library = load()
-    return library if isinstance(library, str) else None
+    found = library.load()
+    return found if isinstance(found, str) else None
 
 
 @functools.lru_cache(maxsize=1024)
 def unsupported(step: RowStep) -> str | None:
     """Why this backend cannot run ``step``; None: it can, and its code is loaded."""
-    from sparrow.kernels.native.compiler import CompileError
-    from sparrow.kernels.native.library import load
-    from sparrow.kernels.native.translate import translate
-    from sparrow.kernels.translate.values import Inexpressible
-
-    library = load()
-    if isinstance(library, str):
-        return library
+    found = library.load()
+    if isinstance(found, str):
+        return found
     try:
-        library.register(translate(step))
-    except (Inexpressible, CompileError) as error:
+        found.register(translate(step))
+    except (Inexpressible, library.CompileError) as error:
         return str(error)
     return None
 
@@ -60,15 +56,11 @@ def lookup(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32, *, thre
 
 
 def _lookup(table: jax.Array, lookups: Lookups, threads: int) -> jax.Array:
-    from sparrow.kernels.native.library import LOOKUP
-
-    result: jax.Array = jax.ffi.ffi_call(LOOKUP, _shape((lookups.num_bags, table.shape[1]), jnp.float32))(
+    result: jax.Array = jax.ffi.ffi_call(library.LOOKUP, stand_in((lookups.num_bags, table.shape[1])))(
         table,
         lookups.ids,
         _or_empty(lookups.offsets, jnp.int32),
         _or_empty(lookups.gains, jnp.float32),
-        has_offsets=np.int64(lookups.offsets is not None),
-        has_gains=np.int64(lookups.gains is not None),
         threads=np.int64(threads),
     )
     return result
@@ -91,9 +83,6 @@ def update(
     """Apply ``step`` once to every row that ``grads`` touches; in place where table and slots are donated."""
     if reason := unsupported(step):
         raise RuntimeError(f"backend 'native' cannot run {step.rule.name}: {reason}")
-    from sparrow.kernels.native.library import UPDATE
-    from sparrow.kernels.native.translate import translate
-
     logical_rows = scalars.logical_rows if step.stochastic else None  # nothing else reads it
     arrays = (table, *slots)
     inputs = (
@@ -107,23 +96,16 @@ def update(
         _or_empty(logical_rows, jnp.int32),
     )
     new_table, *new_slots = jax.ffi.ffi_call(
-        UPDATE,
-        [_shape(array.shape, array.dtype) for array in arrays],
+        library.UPDATE,
+        [stand_in(array.shape, array.dtype) for array in arrays],
         input_output_aliases={len(inputs) + i: i for i in range(len(arrays))},
     )(
         *inputs,
         *arrays,
-        has_bags=np.int64(grads.bags is not None),
-        has_gains=np.int64(grads.gains is not None),
-        has_logical_rows=np.int64(logical_rows is not None),
         step=np.int64(translate(step).key),
         threads=np.int64(threads),
     )
     return new_table, tuple(new_slots)
-
-
-def _shape(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
 
 
 def _or_empty(array: jax.Array | None, dtype: Any) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Calling the C++ compiler. A library's name holds the hash of all that went into it."""
+"""The C++ files, and calling the compiler. A library's name holds the hash of all that went into it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ import tempfile
 from collections.abc import Sequence
 
 from sparrow.files import replace_file
-from sparrow.kernels.native import sources
+
+FOLDER = pathlib.Path(__file__).parent / "src"
+KERNELS = ("kernels.cc", "attention.cc", "lookup.cc", "update.cc")
+FFI = ("ffi.cc", "ffi_attention.cc", "ffi_ids.cc", "ids.cc")
+"""The files of the library of kernels, and of the one that XLA calls."""
 
 PACKAGED = pathlib.Path(__file__).parent / "lib"
 """The libraries that came with the package."""
@@ -32,6 +36,16 @@ FLAGS = (
     # the floating-point unit, and a*b+c may be rounded once.
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd"),
 )
+
+
+def code(*names: str) -> str:
+    """Return the content of files, for hashing."""
+    return "\n".join((FOLDER / name).read_text() for name in names)
+
+
+def all_code() -> str:
+    """Return the content of all files, for hashing."""
+    return code(*sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".cc", ".h")))
 
 
 class CompileError(RuntimeError):
@@ -124,9 +138,9 @@ def compiled(level: str, files: Sequence[str] | str, includes: Sequence[str] = (
                 generated.write_text(files)
                 inputs = [str(generated)]
             else:
-                inputs = [str(sources.FOLDER / name) for name in files]
+                inputs = [str(FOLDER / name) for name in files]
             made = pathlib.Path(scratch) / "library.so"
-            headers = [f"-I{sources.FOLDER}", *(part for folder in includes for part in ("-isystem", folder))]
+            headers = [f"-I{FOLDER}", *(part for folder in includes for part in ("-isystem", folder))]
             command = [compiler, *flags(level), *headers, *inputs, "-o", str(made)]
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
             if done.returncode != 0:

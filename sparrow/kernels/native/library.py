@@ -17,7 +17,7 @@ from typing import Final
 import jax
 
 from sparrow.kernels import cache
-from sparrow.kernels.native import compiler, sources
+from sparrow.kernels.native import compiler
 from sparrow.kernels.native.compiler import CompileError, levels, library_name
 from sparrow.kernels.native.translate import RowFunction
 from sparrow.kernels.warning import warn_once
@@ -33,7 +33,7 @@ _lock = threading.Lock()
 def ffi_content() -> str:
     """Return the FFI layer's code, XLA's own headers included: a library made with others is not used."""
     folder = pathlib.Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api"
-    return sources.everything() + "".join(path.read_text() for path in sorted(folder.glob("*.h")))
+    return compiler.all_code() + "".join(path.read_text() for path in sorted(folder.glob("*.h")))
 
 
 def shipped_name(level: str) -> str:
@@ -129,10 +129,10 @@ def _load() -> Library | str:
     try:
         baseline = levels()[0]
         name = library_name("ffi", baseline, ffi_content())
-        ffi = open_library(name, baseline, sources.FFI, [jax.ffi.include_dir()], FFI_SYMBOLS)
+        ffi = open_library(name, baseline, compiler.FFI, [jax.ffi.include_dir()], FFI_SYMBOLS)
         level = _choose_level(ffi.sparrow_cpu_level())
-        name = library_name("kernels", level, sources.everything())
-        kernels = open_library(name, level, sources.KERNELS, symbols=["sparrow_kernels"])
+        name = library_name("kernels", level, compiler.all_code())
+        kernels = open_library(name, level, compiler.KERNELS, symbols=["sparrow_kernels"])
         kernels.sparrow_kernels.restype = ctypes.c_void_p
         ffi.sparrow_use_kernels(ctypes.c_void_p(kernels.sparrow_kernels()))
         shipped = compiler.packaged(shipped_name(level)) if not compiler.extra_flags() else None

@@ -18,12 +18,12 @@ import jax.numpy as jnp
 from sparrow.files import replace_file
 from sparrow.kernels.cuda import machine
 from sparrow.kernels.feed.loading import job as feed_job
-from sparrow.kernels.native import compiler, sources
+from sparrow.kernels.native import compiler
 from sparrow.kernels.native.compiler import compile_library, levels, library_name
 from sparrow.kernels.native.library import SOURCES, ffi_content, shipped_name
 from sparrow.kernels.native.library import jobs as host_jobs
 from sparrow.kernels.native.translate import translate
-from sparrow.kernels.row import LIMITS, RowStep
+from sparrow.kernels.types import LIMITS, RowStep
 from sparrow.rules import SGD, SHIPPED, Rule
 
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -84,9 +84,9 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
     jobs: list[tuple[pathlib.Path, str, Sequence[str] | str, Sequence[str]]] = []
     for level in levels():
         jobs.append((folder / shipped_name(level), level, generated, ()))
-        jobs.append((folder / library_name("kernels", level, sources.everything()), level, sources.KERNELS, ()))
+        jobs.append((folder / library_name("kernels", level, compiler.all_code()), level, compiler.KERNELS, ()))
     include = jax.ffi.include_dir()
-    jobs.append((folder / library_name("ffi", baseline, ffi_content()), baseline, sources.FFI, (include,)))
+    jobs.append((folder / library_name("ffi", baseline, ffi_content()), baseline, compiler.FFI, (include,)))
     name, level, files = feed_job()
     jobs.append((folder / name, level, files, ()))
     jobs += [(folder / name, level, files, ()) for kind in SOURCES for name, level, files in host_jobs(kind)]

@@ -7,12 +7,12 @@ import functools
 import hashlib
 from collections.abc import Iterable
 
-from sparrow.kernels.native import sources
-from sparrow.kernels.row import RowStep
-from sparrow.kernels.translate.graph import Graph, build
+from sparrow.kernels.native import compiler
+from sparrow.kernels.translate.graph import build
 from sparrow.kernels.translate.passes import Passes
 from sparrow.kernels.translate.trace import trace, trace_any_dim
 from sparrow.kernels.translate.values import C_TYPES, Value
+from sparrow.kernels.types import RowStep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,45 +56,28 @@ def translate(step: RowStep) -> RowFunction:
         graph = build(trace_any_dim(step))
     except Exception:  # a rule may fail for a symbolic length; its true errors come below
         graph = build(trace(step))
-    code = emit(graph, C_TYPES[step.dtype])
-    digest = hashlib.sha256(f"{sources.text(*sources.ROW_STEP_HEADERS)}\n{code.body}".encode()).digest()
+    writer = _Writer(graph)
+    body = writer.code(C_TYPES[step.dtype])
+    digest = hashlib.sha256(f"{compiler.code('row_step.h', 'operations.h', 'half.h')}\n{body}".encode()).digest()
     symbol = f"sparrow_row_step_{digest.hex()[:16]}"
     source = (
         f'extern "C" __attribute__((visibility("default"))) void {symbol}(const sparrow::RowArguments& a) {{\n'
-        f"  using namespace sparrow;\n{code.body}\n}}\n"
+        f"  using namespace sparrow;\n{body}\n}}\n"
     )
-    return RowFunction(symbol, int.from_bytes(digest[:8], "big", signed=True), source, code.buffers)
+    return RowFunction(symbol, int.from_bytes(digest[:8], "big", signed=True), source, len(writer.kept))
 
 
 PARTS = {"+": ("0", "sum_parts"), "*": ("1", "product_parts")}
 """The start of a sum and of a product, and the function that joins their parts. A maximum goes element by element."""
 
 
-@dataclasses.dataclass(frozen=True)
-class RowCode:
-    """The body of a row step's C++ function.
-
-    Attributes:
-      body: the statements.
-      buffers: the number of vectors that the passes leave for one another.
-    """
-
-    body: str
-    buffers: int
-
-
-def emit(graph: Graph, row_type: str) -> RowCode:
-    """Return the C++ of ``graph``."""
-    return _Writer(graph).code(row_type)
-
-
 class _Writer(Passes):
-    def code(self, row_type: str) -> RowCode:
+    def code(self, row_type: str) -> str:
         lines = [*self._inputs(row_type), *self._buffers(), *self.statements()]
         for i, value in self.slots:
             if not value.per_element:
                 lines.append(f"slot{i}_[0] = {self.text(value)};")
-        return RowCode("\n".join(f"  {line}" for line in lines), len(self.kept))
+        return "\n".join(f"  {line}" for line in lines)
 
     def _inputs(self, row_type: str) -> list[str]:
         """Return the inputs as local names: a number held in a local cannot be changed by a write to the row."""

@@ -1,7 +1,7 @@
 """From a traced row step to the graph of its values.
 
-A rule that uses an operation outside of `OPERATIONS` runs on ``xla``, with a warning that names it. The functions of
-``math::`` and the helpers are in ``native/src/row_step.h`` and ``cuda/src/row_step.cuh``.
+A rule that uses an operation outside of `OPERATIONS` runs on ``xla``, with a warning that names it. The helpers are in
+``native/src/operations.h``; ``math::`` is std in C++, and in ``cuda/src/row_step.cuh`` a list of the same functions.
 """
 
 from __future__ import annotations

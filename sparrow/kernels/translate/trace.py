@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from sparrow.kernels.rounding import noise
-from sparrow.kernels.row import RowStep
+from sparrow.kernels.types import RowStep, stand_in
 
 if TYPE_CHECKING:
     from jax.extend import core
@@ -23,14 +22,12 @@ class TracedStep:
     Attributes:
       jaxpr: takes row, grad, the slots, the scalars, seed, index; gives the new row and the new slots.
       shape: (dim,) of the row: symbolic, or a number where the rule's code depends on it.
-      dtype: the table's dtype.
       num_slots: the number of slots.
       num_scalars: the number of scalars.
     """
 
     jaxpr: core.ClosedJaxpr
     shape: tuple[Any, ...]
-    dtype: str
     num_slots: int
     num_scalars: int
 
@@ -49,25 +46,15 @@ def trace_any_dim(step: RowStep) -> TracedStep:
 def _trace_at(step: RowStep, dim: Any) -> TracedStep:
     step = dataclasses.replace(step, dim=dim)
 
-    def whole_step(
-        row: jax.Array,
-        grad: jax.Array,
-        slots: Sequence[jax.Array],
-        scalars: Sequence[jax.Array],
-        seed: jax.Array,
-        index: jax.Array,
-    ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    def whole_step(row: jax.Array, grad: jax.Array, slots: Any, scalars: Any, seed: jax.Array, index: jax.Array) -> Any:
         return step(row, grad, slots, scalars, noise(seed, index, dim) if step.stochastic else None)
 
-    def shape(*sizes: Any, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(sizes, dtype)  # type: ignore[no-untyped-call]
-
     jaxpr = jax.make_jaxpr(whole_step)(
-        shape(dim, dtype=step.dtype),
-        shape(dim),
-        [shape(*sizes) for sizes in step.slot_shapes],
-        [shape() for _ in step.scalars],
-        shape(dtype=jnp.uint32),
-        shape(dtype=jnp.int32),
+        stand_in((dim,), step.dtype),
+        stand_in((dim,)),
+        [stand_in(sizes) for sizes in step.slot_shapes],
+        [stand_in(()) for _ in step.scalars],
+        stand_in((), jnp.uint32),
+        stand_in((), jnp.int32),
     )
-    return TracedStep(jaxpr, (dim,), step.dtype, len(step.slots), len(step.scalars))
+    return TracedStep(jaxpr, (dim,), len(step.slots), len(step.scalars))

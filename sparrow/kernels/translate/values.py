@@ -53,7 +53,6 @@ class Value:
 
     @property
     def c_type(self) -> str:
-        """The C++ type of one number."""
         return C_TYPES[self.dtype]
 
 

@@ -10,7 +10,8 @@ import pytest
 
 import sparrow as sp
 from sparrow.data.hashing import hash_texts
-from sparrow.embedding.dynamic.first_rows import initial_rows
+from sparrow.embedding.dynamic import first_rows
+from sparrow.embedding.stacking import stable_hash
 
 
 def embedder(rows: int = 8, name: str = "users", rule: sp.Rule | None = None, dtype: str = "float32", **dynamic):
@@ -47,6 +48,14 @@ def test_a_row_starts_from_its_id_whenever_and_wherever_it_is_made():
         halves = np.array([[x % 2**32, x % 2**64 >> 32] for x in order], np.uint32)
         np.testing.assert_array_equal(acts, initial_rows(emb.tables["users"], state.seed, jnp.array(halves)))
         assert len(np.unique(np.asarray(acts), axis=0)) == len(order)
+
+
+def initial_rows(table, seed, ids):
+    """(N, dim): where the rows of ``ids``, (N, 2) uint32, start."""
+    function, numbers = first_rows._program(table)
+    hashes = jnp.full(len(ids), stable_hash(table.name), jnp.uint32)
+    parameters = jnp.broadcast_to(jnp.array(numbers, jnp.float32), (len(ids), len(numbers)))
+    return first_rows._drawn(function, table.embedding_dim, table.dtype, seed, hashes, ids, parameters)
 
 
 def test_features_share_a_vocabulary_and_missing_ids_are_masked():

@@ -5,7 +5,7 @@ import pytest
 from sparrow.kernels import ids as ids_map
 from sparrow.kernels.cuda import ids, tuning
 from tests.kernels.ids.contract import Contract
-from tests.kernels.ids.running import Pair
+from tests.kernels.ids.running import Pair, counts_by_segment
 
 
 class TestCuda(Contract):
@@ -22,4 +22,4 @@ class TestCuda(Contract):
         pair = Pair(backend, s)
         for step in range(12):
             pair.assign([1000 * step + i for i in range(60)], [0] * 44 + [1] * 16, step // 3)
-        assert all(one["evicted"] for one in ids_map.numbers(s, pair.state))
+        assert all(one["evicted"] for one in counts_by_segment(s, pair.state))

@@ -13,7 +13,7 @@ import pytest
 import sparrow as sp
 from sparrow import rules
 from sparrow.kernels import Lookups, cache, choose, cuda, xla
-from sparrow.kernels.cuda import machine, nvrtc, programs, source, tuning
+from sparrow.kernels.cuda import machine, nvrtc, source, tuning
 from tests.kernels.native.problems import random_grads, random_state, row_step, scalars
 
 
@@ -43,7 +43,7 @@ def test_a_kernel_goes_with_the_last_program_that_uses_it(gpu):
     held = gpu.libraries
     assert gpu.shim.sparrow_cuda_loaded() == held
     # Newer programs push it out of the shim's list; its executable still holds it.
-    registered = [programs.load(gpu, [source.sort_module(1, _sort(i))]) for i in range(3)]
+    registered = [machine.load(gpu, [source.sort_module(1, _sort(i))]) for i in range(3)]
     assert len({key for (key,) in registered}) == 3
     np.testing.assert_array_equal(update(*arguments)[0], want)
 
@@ -61,7 +61,7 @@ def test_thousands_of_programs_leave_nothing_behind(gpu, monkeypatch):
     before = gpu.libraries
     for i in range(10_000):
         module = dataclasses.replace(source.sort_module(1, _sort(0)), macros=(("NUMBER", i),))
-        programs.load(gpu, [module])
+        machine.load(gpu, [module])
     gc.collect()
     assert gpu.libraries <= before + 256 + 16
     assert gpu.shim.sparrow_cuda_loaded() == gpu.libraries
@@ -113,9 +113,9 @@ def test_a_plan_that_names_what_is_not_there_is_an_error():
     call = Call()
     out = call.output((4,), jnp.uint32)
     call.launch(0, 9, 1, 32, [out, number(1)])
-    keys = programs.load(machine.find(), [source.sort_module(1, tuning.for_sort(1000, 132))])
+    keys = machine.load(machine.find(), [source.sort_module(1, tuning.for_sort(1000, 132))])
     with pytest.raises(Exception, match="names a kernel that is not there"):
-        jax.block_until_ready(call.bind(machine.TARGET, keys))
+        jax.block_until_ready(call.bind(keys))
 
 
 def test_a_program_that_is_not_loaded_is_an_error():
@@ -124,7 +124,7 @@ def test_a_program_that_is_not_loaded_is_an_error():
     call = Call()
     call.output((4,), jnp.uint32)
     with pytest.raises(Exception, match="not loaded in this process"):
-        jax.block_until_ready(call.bind(machine.TARGET, [12345]))
+        jax.block_until_ready(call.bind([12345]))
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ class Device:
 def test_what_is_missing_is_named_and_xla_takes_over(no_gpu, monkeypatch, devices, nvrtc_reason, expected):
     monkeypatch.setattr(jax, "local_devices", lambda: devices)
     monkeypatch.setattr(machine, "platform", lambda: "gpu")
-    monkeypatch.setattr("sparrow.kernels.backend_choice.platform", lambda: "gpu")
+    monkeypatch.setattr("sparrow.kernels.backend_choice.preferred", lambda: "cuda")
     monkeypatch.setattr(nvrtc, "unavailable", lambda: nvrtc_reason)
     machine._find.cache_clear()
     try:

@@ -8,7 +8,7 @@ import pytest
 
 from sparrow.kernels import ids
 from sparrow.kernels.ids import DISTANCE_LFU, LFU, NONE, Segment
-from tests.kernels.ids.running import Pair, compiled
+from tests.kernels.ids.running import Pair, compiled, counts_by_segment
 
 HALF = 2**63
 
@@ -87,9 +87,9 @@ class Contract:
         for keys, segments, step in batches(s, 1, 25, *((24, 150) if s.places < 200 else (150, 3000))):
             pair.assign(keys, segments, step)
             pair.find(keys[::-1], segments, step + 1)
-        numbers = ids.numbers(s, pair.state)
+        found = counts_by_segment(s, pair.state)
         assert not any(pair.oracle.short)
-        seen = {name for name in ids.TOTALS if any(one[name] for one in numbers)}
+        seen = {name for name in ids.TOTALS if any(one[name] for one in found)}
         assert seen >= HAPPENS[name]
 
     @pytest.mark.parametrize("name", ["admission", "expiring", "policies"])
@@ -104,7 +104,7 @@ class Contract:
             pair.find(others, numbers, step)
             pair.assign(keys, segments, step)
         assert not any(pair.oracle.short)
-        assert any(one["evicted"] for one in ids.numbers(s, pair.state))
+        assert any(one["evicted"] for one in counts_by_segment(s, pair.state))
 
     def test_full_index(self, backend):
         """An index whose last pair is in use: ids pass over buckets, and leave no trace when they go."""
@@ -115,7 +115,7 @@ class Contract:
             passed = np.asarray(pair.state.buckets)[:, 30]
             assert passed.max() < 60
             pair.find([step * 1000 + i for i in range(60)], [0] * 60, step + 1)
-        assert ids.numbers(s, pair.state)[0]["evicted"] == 14 * 60
+        assert counts_by_segment(s, pair.state)[0]["evicted"] == 14 * 60
 
     def test_extreme_ids(self, backend):
         """Every 64-bit number is an id like any other, also in two segments at once."""
@@ -184,7 +184,7 @@ class Contract:
         for step in range(90_000, 90_012):
             keys = [1000 * step + i for i in range(105)]
             pair.assign(keys, [0] * 30 + [1] * 30 + [2] * 15 + [3] * 30, step)
-        assert all(one["evicted"] > 60 for one in ids.numbers(s, pair.state))
+        assert all(one["evicted"] > 60 for one in counts_by_segment(s, pair.state))
 
     def test_counts_end(self, backend):
         """A count that has reached its end stays there."""

@@ -12,6 +12,18 @@ from sparrow.kernels.ids.types import TOTALS
 from tests.kernels.ids.oracle import Oracle
 
 
+def counts_by_segment(s, state):
+    """Return counts by segment: used rows, waiting ids, those of `TOTALS`, missing rows. Waits for the device."""
+    pools, totals, short = (np.asarray(x) for x in (state.pools, state.totals, state.short))
+    result = []
+    for number, (one, (begin, end)) in enumerate(zip(s.segments, s.waiting, strict=True)):
+        used = {"used": one.rows - int(pools[number, 0])}
+        used["waiting"] = end - begin - int(pools[len(s.segments) + number, 0])
+        summed = {name: int(totals[number, i, 0]) + (int(totals[number, i, 1]) << 32) for i, name in enumerate(TOTALS)}
+        result.append({**used, **summed, "short": int(short[number])})
+    return result
+
+
 @functools.cache
 def compiled(backend, s):
     """Return `find` and `assign` of ``backend``, compiled; the state of assign is donated."""

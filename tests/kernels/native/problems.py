@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.kernels import EntryGradients, Lookups, RowStep, StepScalars, xla
-from sparrow.kernels.row import LIMITS
+from sparrow.kernels.types import LIMITS
 from sparrow.rules import SGD, Rule
 
 

@@ -17,34 +17,38 @@ namespace sparrow {
 using Result = int;
 using Handle = void*;  // a stream, event, context, library or kernel
 
+// The functions: their names here and in the driver, and their parameters.
+#define SPARROW_DRIVER(X) \
+  X(init, cuInit, unsigned) \
+  X(error_string, cuGetErrorString, Result, const char**) \
+  X(device_count, cuDeviceGetCount, int*) \
+  X(library_load, cuLibraryLoadData, Handle*, const void*, const int*, void**, unsigned, const int*, void**, unsigned) \
+  X(library_unload, cuLibraryUnload, Handle) \
+  X(library_kernel, cuLibraryGetKernel, Handle*, Handle, const char*) \
+  X(kernel_set, cuKernelSetAttribute, int, int, Handle, int) \
+  X(launch, cuLaunchKernel, Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**, void**) \
+  X(memset_async, cuMemsetD8Async, uint64_t, unsigned char, size_t, Handle) \
+  X(current_context, cuCtxGetCurrent, Handle*) \
+  X(stream_context, cuStreamGetCtx, Handle, Handle*) \
+  X(push_context, cuCtxPushCurrent_v2, Handle) \
+  X(pop_context, cuCtxPopCurrent_v2, Handle*) \
+  X(device, cuDeviceGet, int*, int) \
+  X(retain_context, cuDevicePrimaryCtxRetain, Handle*, int) \
+  X(release_context, cuDevicePrimaryCtxRelease_v2, int) \
+  X(host_register, cuMemHostRegister_v2, void*, size_t, unsigned) \
+  X(host_unregister, cuMemHostUnregister, void*) \
+  X(priorities, cuCtxGetStreamPriorityRange, int*, int*) \
+  X(stream_create, cuStreamCreateWithPriority, Handle*, unsigned, int) \
+  X(stream_destroy, cuStreamDestroy_v2, Handle) \
+  X(stream_wait, cuStreamWaitEvent, Handle, Handle, unsigned) \
+  X(event_create, cuEventCreate, Handle*, unsigned) \
+  X(event_destroy, cuEventDestroy_v2, Handle) \
+  X(event_record, cuEventRecord, Handle, Handle) \
+  X(tensor_map, cuTensorMapEncodeTiled, void*, int, unsigned, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, int, int, int)
+
 struct Driver {
-  Result (*init)(unsigned);
-  Result (*error_string)(Result, const char**);
-  Result (*device_count)(int*);
-  Result (*library_load)(Handle*, const void*, const int*, void**, unsigned, const int*, void**, unsigned);
-  Result (*library_unload)(Handle);
-  Result (*library_kernel)(Handle*, Handle, const char*);
-  Result (*kernel_set)(int, int, Handle, int);
-  Result (*launch)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**, void**);
-  Result (*memset_async)(uint64_t, unsigned char, size_t, Handle);
-  Result (*current_context)(Handle*);
-  Result (*stream_context)(Handle, Handle*);
-  Result (*push_context)(Handle);
-  Result (*pop_context)(Handle*);
-  Result (*device)(int*, int);
-  Result (*retain_context)(Handle*, int);
-  Result (*release_context)(int);
-  Result (*host_register)(void*, size_t, unsigned);
-  Result (*host_unregister)(void*);
-  Result (*priorities)(int*, int*);
-  Result (*stream_create)(Handle*, unsigned, int);
-  Result (*stream_destroy)(Handle);
-  Result (*stream_wait)(Handle, Handle, unsigned);
-  Result (*event_create)(Handle*, unsigned);
-  Result (*event_destroy)(Handle);
-  Result (*event_record)(Handle, Handle);
-  Result (*tensor_map)(void*, int, unsigned, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, int,
-                       int, int);
+#define SPARROW_FUNCTION(NAME, SYMBOL, ...) Result (*NAME)(__VA_ARGS__);
+  SPARROW_DRIVER(SPARROW_FUNCTION)
 };
 
 constexpr int kMaxDynamicShared = 8;    // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -60,32 +64,8 @@ inline std::string load_driver(Driver* d) {
     function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
     if (function == nullptr) missing = name;
   };
-  get(d->init, "cuInit");
-  get(d->error_string, "cuGetErrorString");
-  get(d->device_count, "cuDeviceGetCount");
-  get(d->library_load, "cuLibraryLoadData");
-  get(d->library_unload, "cuLibraryUnload");
-  get(d->library_kernel, "cuLibraryGetKernel");
-  get(d->kernel_set, "cuKernelSetAttribute");
-  get(d->launch, "cuLaunchKernel");
-  get(d->memset_async, "cuMemsetD8Async");
-  get(d->current_context, "cuCtxGetCurrent");
-  get(d->stream_context, "cuStreamGetCtx");
-  get(d->push_context, "cuCtxPushCurrent_v2");
-  get(d->pop_context, "cuCtxPopCurrent_v2");
-  get(d->device, "cuDeviceGet");
-  get(d->retain_context, "cuDevicePrimaryCtxRetain");
-  get(d->release_context, "cuDevicePrimaryCtxRelease_v2");
-  get(d->host_register, "cuMemHostRegister_v2");
-  get(d->host_unregister, "cuMemHostUnregister");
-  get(d->priorities, "cuCtxGetStreamPriorityRange");
-  get(d->stream_create, "cuStreamCreateWithPriority");
-  get(d->stream_destroy, "cuStreamDestroy_v2");
-  get(d->stream_wait, "cuStreamWaitEvent");
-  get(d->event_create, "cuEventCreate");
-  get(d->event_destroy, "cuEventDestroy_v2");
-  get(d->event_record, "cuEventRecord");
-  get(d->tensor_map, "cuTensorMapEncodeTiled");
+#define SPARROW_GET(NAME, SYMBOL, ...) get(d->NAME, #SYMBOL);
+  SPARROW_DRIVER(SPARROW_GET)
   if (!missing.empty()) return "the NVIDIA driver is older than CUDA 12.0: it has no " + missing;
   if (const Result result = d->init(0)) return "the NVIDIA driver does not start: error " + std::to_string(result);
   return "";

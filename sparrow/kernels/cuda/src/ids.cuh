@@ -214,12 +214,7 @@ DEVICE void sum_up(u32* numbers, u32 n) {
     u32 before = 0;
     for (u32 base = 0; base < n; base += 32) {
       const u32 own = base + lane < n ? numbers[base + lane] : 0;
-      u32 through = own;
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) {
-        const u32 y = __shfl_up_sync(FULL, through, d);
-        if (lane >= d) through += y;
-      }
+      const u32 through = sum_through(own);
       if (base + lane < n) numbers[base + lane] = before + through - own;
       before += __shfl_sync(FULL, through, 31);
     }

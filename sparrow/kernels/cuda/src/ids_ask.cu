@@ -106,12 +106,7 @@ extern "C" __global__ void __launch_bounds__(COUNT_THREADS) ids_count(Ids m) {
       own[e] = chunk < m.chunks ? counts[chunk] : 0;
       sum += own[e];
     }
-    u32 through = sum;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-      const u32 y = __shfl_up_sync(FULL, through, d);
-      if (lane >= d) through += y;
-    }
+    const u32 through = sum_through(sum);
     if (lane == 31) shared[warp] = through;
     sum_up(shared, WARPS);
     u32 at = before + shared[warp] + through - sum;

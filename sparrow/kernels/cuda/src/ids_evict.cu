@@ -61,12 +61,7 @@ DEVICE void find_threshold(const Ids& m, u32 pool) {
     const u32 n = level == 0 ? GROUPS : GROUP;
     for (u32 base = 0; base < n; base += 32) {
       const u32 own = base + lane < n ? load_relaxed(from + base + lane) : 0;
-      u32 through = own;
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) {
-        const u32 y = __shfl_up_sync(FULL, through, d);
-        if (lane >= d) through += y;
-      }
+      const u32 through = sum_through(own);
       const u32 reached = __ballot_sync(FULL, before + through >= lot);
       if (reached) {
         const int found = __ffs(reached) - 1;
@@ -319,12 +314,7 @@ DEVICE Bound select(const Ids& m, const Pool& p, u32 pool, u32 threshold, u32 re
       u32 before = 0;
       for (u32 base = 0; base < 256; base += 32) {
         const u32 own = counts[base + threadIdx.x];
-        u32 through = own;
-#pragma unroll
-        for (int d = 1; d < 32; d *= 2) {
-          const u32 y = __shfl_up_sync(FULL, through, d);
-          if (threadIdx.x >= d) through += y;
-        }
+        const u32 through = sum_through(own);
         const u32 reached = __ballot_sync(FULL, before + through >= rest);
         if (reached) {
           if (int(threadIdx.x) == __ffs(reached) - 1) {
@@ -377,12 +367,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) ids_select(Ids m) {
       bits[e] = first + e < words ? load_relaxed(m.certain + from + first + e) : 0;
       sum += __popc(bits[e]);
     }
-    u32 through = sum;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-      const u32 y = __shfl_up_sync(FULL, through, d);
-      if (lane >= d) through += y;
-    }
+    const u32 through = sum_through(sum);
     if (lane == 31) sums[warp] = through;
     sum_up(sums, SELECT_THREADS / 32);
     u32 k = done + sums[warp] + through - sum;

@@ -13,7 +13,7 @@ DEVICE void put(Out* to, const float* x) {
 }
 
 #if !BAGGED
-// One entry a bag: rows copied. A warp takes 32 bags.
+// One entry per bag: rows copied. A warp takes 32 bags.
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
     lookup(const Row* table, u32 num_rows, const u32* __restrict__ ids, const float* __restrict__ gains,
                Out* out, u32 num_bags) {

@@ -2,7 +2,7 @@
 
 // How long the second-level cache keeps a line that is read past the first level. (Without a policy, "no_allocate" and
 // ".cs" make the second level forget early too.)
-enum Hint { CACHED, FIRST_OUT, LAST_OUT, USUAL };
+enum Hint { CACHED, FIRST_OUT };
 
 // N numbers of type T as they lie in memory.
 template <class T, int N>
@@ -71,8 +71,6 @@ template <int HINT>
 DEVICE u64 make_policy() {
   u64 policy = 0;
   if (HINT == FIRST_OUT) asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  if (HINT == LAST_OUT) asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  if (HINT == USUAL) asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 // BYTES are 2, 4, 8, 16, or a multiple of 16; PTX reads 16 at a time at most.

@@ -47,12 +47,7 @@ extern "C" __global__ void __launch_bounds__(COUNT_THREADS) sort_count(const u32
 // Exclusive sum over the threads of a block; all threads call.
 DEVICE u32 scan_threads(u32 x, u32* shared /* (SORT_WARPS,) */) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  u32 through = x;
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    const u32 y = __shfl_up_sync(FULL, through, d);
-    if (lane >= d) through += y;
-  }
+  const u32 through = sum_through(x);
   if (lane == 31) shared[warp] = through;
   __syncthreads();
   u32 before = 0;

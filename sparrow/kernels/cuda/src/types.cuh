@@ -25,6 +25,16 @@ constexpr u32 NONE = 0xffffffffu;  // no row
 
 DEVICE u32 lanes_below(u32 lane) { return (1u << lane) - 1; }
 
+// The sum of x over this lane and those before it in the warp.
+DEVICE u32 sum_through(u32 x) {
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const u32 before = __shfl_up_sync(FULL, x, d);
+    if (threadIdx.x % 32 >= d) x += before;
+  }
+  return x;
+}
+
 template <class To, class From>
 DEVICE To bit_cast(const From& from) {
   static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size");

@@ -3,7 +3,7 @@
 //   TABLE, GRADS  types of the table and of the gradients (types.cuh)      NE, NR  slots per element, slots per row
 //   NS  hyper-parameters of a table    GAINS    entries have gains     STACKED  more than one table     LOGICAL  logical_rows is given
 //   WARPS, MIN_BLOCKS  of the launch     TASK  chunks of a warp     ONES  rows of one entry that a group steps at a time
-//   ROW_HINT, GRAD_HINT  for the caches
+//   ROW_HINT  for the caches
 //
 // Positions are cut into chunks of 32; a warp takes TASK chunks. A segment of up to 32 entries is one piece of work. A longer
 // one is cut into pieces of 32, counted from its own first entry. A piece belongs to the chunk in which it begins. Pieces of
@@ -115,11 +115,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
 
   const u32 g = lane / L;
   const Group all{lane % L, FULL, slice}, own{lane % L, L == 32 ? FULL : ((1u << (L % 32)) - 1) << (g * L), slice};
-  const u64 policy = make_policy<ROW_HINT>(), grad_policy = make_policy<GRAD_HINT>();
+  const u64 policy = make_policy<ROW_HINT>();
   const auto grad = [&](const u64& entry, int k, bool there) {
     const u32 bag = static_cast<u32>(entry);
     Pack<Grad, V> pack{};
-    if (there && bag < num_bags && all.has(k)) pack = load<GRAD_HINT, V>(grads + bag * STRIDE + slice * DIM + all.offset(k), grad_policy);
+    if (there && bag < num_bags && all.has(k)) pack = load<CACHED, V>(grads + bag * STRIDE + slice * DIM + all.offset(k), 0);
     return pack;
   };
   const auto gain_at = [&](u32 at) {

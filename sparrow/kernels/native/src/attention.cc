@@ -1,7 +1,5 @@
 // Attention within jagged sequences: a task is one head of one sequence, in tiles of kTile queries and keys. Memory of a task
 // is linear in the sequence; each number of the result is summed by one task, in one order.
-#include "attention.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

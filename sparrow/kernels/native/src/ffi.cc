@@ -27,9 +27,8 @@ std::optional<Registered> find_step(int64_t key) {
   return found == steps().end() ? std::nullopt : std::optional<Registered>(found->second);
 }
 
-// An optional array travels as an empty one, with a flag for its presence.
-ffi::Error handle_lookup(ffi::ThreadPool pool, Array table, Array ids, Array offsets, Array gains, int64_t has_offsets,
-                  int64_t has_gains, int64_t threads, ffi::Result<Array> out) {
+ffi::Error handle_lookup(ffi::ThreadPool pool, Array table, Array ids, Array offsets, Array gains, int64_t threads,
+                         ffi::Result<Array> out) {
   LookupCall call{};
   int64_t bytes;
   if (table.dimensions().size() != 2 || !table_type(table.element_type(), &call.type, &bytes)) {
@@ -43,23 +42,21 @@ ffi::Error handle_lookup(ffi::ThreadPool pool, Array table, Array ids, Array off
   call.dim = static_cast<int32_t>(table.dimensions()[1]);
   call.count = count(ids);
   call.ids = ids.typed_data<int32_t>();
-  call.offsets = has_offsets ? offsets.typed_data<int32_t>() : nullptr;
-  call.gains = has_gains ? gains.typed_data<float>() : nullptr;
+  call.offsets = or_null<int32_t>(offsets);
+  call.gains = or_null<float>(gains);
   call.num_bags = out->dimensions()[0];
   call.out = out->typed_data<float>();
-  const bool fits = out->dimensions()[1] == call.dim && (!has_gains || count(gains) == call.count) &&
-                    (has_offsets ? count(offsets) == call.num_bags + 1 : call.count == call.num_bags);
+  const bool fits = out->dimensions()[1] == call.dim && (call.gains == nullptr || count(gains) == call.count) &&
+                    (call.offsets != nullptr ? count(offsets) == call.num_bags + 1 : call.count == call.num_bags);
   if (!fits) return refuse("the arrays of a lookup have lengths that do not belong together");
   prefer_huge_pages(call.table, call.num_rows * call.dim * bytes);
   return launch(kernels.load()->lookup, call, pool, threads);
 }
 
-// Arguments: ids, bags, gains, bag_grads, scalars, seeds, first_rows, logical_rows, table, slots; results: table, slots,
-// in place.
+// Table and slots are changed in place.
 ffi::Error handle_update(ffi::ThreadPool pool, Array ids, Array bags, Array gains, Array bag_grads, Array scalars,
-                  Array seeds, Array first_rows, Array logical_rows, Array table, ffi::RemainingArgs slots,
-                  int64_t has_bags, int64_t has_gains, int64_t has_logical_rows, int64_t step, int64_t threads,
-                  ffi::Result<Array> new_table, ffi::RemainingRets new_slots) {
+                         Array seeds, Array first_rows, Array logical_rows, Array table, ffi::RemainingArgs slots,
+                         int64_t step, int64_t threads, ffi::Result<Array> new_table, ffi::RemainingRets new_slots) {
   UpdateCall call{};
   TableType type;
   if (table.dimensions().size() != 2 || !table_type(table.element_type(), &type, &call.row_bytes)) {
@@ -75,8 +72,8 @@ ffi::Error handle_update(ffi::ThreadPool pool, Array ids, Array bags, Array gain
   call.row_bytes *= call.dim;
   call.count = count(ids);
   call.ids = ids.typed_data<int32_t>();
-  call.bags = has_bags ? bags.typed_data<int32_t>() : nullptr;
-  call.gains = has_gains ? gains.typed_data<float>() : nullptr;
+  call.bags = or_null<int32_t>(bags);
+  call.gains = or_null<float>(gains);
   call.num_bags = bag_grads.dimensions()[0];
   call.bag_grads = bag_grads.typed_data<float>();
   call.num_tables = static_cast<int32_t>(scalars.dimensions()[0]);
@@ -84,12 +81,13 @@ ffi::Error handle_update(ffi::ThreadPool pool, Array ids, Array bags, Array gain
   call.scalars = scalars.typed_data<float>();
   call.seeds = seeds.typed_data<uint32_t>();
   call.first_rows = first_rows.typed_data<int32_t>();
-  call.logical_rows = has_logical_rows ? logical_rows.typed_data<int32_t>() : nullptr;
+  call.logical_rows = or_null<int32_t>(logical_rows);
   call.num_slots = static_cast<int32_t>(slots.size());
   const bool fits = (call.dim == 0 || bag_grads.dimensions()[1] == call.dim) && call.num_tables > 0 &&
                     count(seeds) == call.num_tables && count(first_rows) == call.num_tables &&
-                    (!has_bags || count(bags) == call.count) && (!has_gains || count(gains) == call.count) &&
-                    (!has_logical_rows || count(logical_rows) == call.num_rows);
+                    (call.bags == nullptr || count(bags) == call.count) &&
+                    (call.gains == nullptr || count(gains) == call.count) &&
+                    (call.logical_rows == nullptr || count(logical_rows) == call.num_rows);
   if (!fits) return refuse("the arrays of an update have lengths that do not belong together");
   if (call.num_slots > kMaxSlots) return refuse("too many slots");
   if (table.untyped_data() != new_table->untyped_data()) return refuse("the table is not updated in place");
@@ -130,38 +128,8 @@ ffi::Error handle_update(ffi::ThreadPool pool, Array ids, Array bags, Array gain
 
 #pragma GCC visibility push(default)
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_lookup, sparrow::handle_lookup,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()  // table
-                                  .Arg<xla::ffi::AnyBuffer>()  // ids
-                                  .Arg<xla::ffi::AnyBuffer>()  // offsets
-                                  .Arg<xla::ffi::AnyBuffer>()  // gains
-                                  .Attr<int64_t>("has_offsets")
-                                  .Attr<int64_t>("has_gains")
-                                  .Attr<int64_t>("threads")
-                                  .Ret<xla::ffi::AnyBuffer>());
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_update, sparrow::handle_update,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()  // ids
-                                  .Arg<xla::ffi::AnyBuffer>()  // bags
-                                  .Arg<xla::ffi::AnyBuffer>()  // gains
-                                  .Arg<xla::ffi::AnyBuffer>()  // bag_grads
-                                  .Arg<xla::ffi::AnyBuffer>()  // scalars
-                                  .Arg<xla::ffi::AnyBuffer>()  // seeds
-                                  .Arg<xla::ffi::AnyBuffer>()  // first_rows
-                                  .Arg<xla::ffi::AnyBuffer>()  // logical_rows
-                                  .Arg<xla::ffi::AnyBuffer>()  // table
-                                  .RemainingArgs()             // slots
-                                  .Attr<int64_t>("has_bags")
-                                  .Attr<int64_t>("has_gains")
-                                  .Attr<int64_t>("has_logical_rows")
-                                  .Attr<int64_t>("step")
-                                  .Attr<int64_t>("threads")
-                                  .Ret<xla::ffi::AnyBuffer>()
-                                  .RemainingRets());
+SPARROW_HANDLER(sparrow_lookup, sparrow::handle_lookup, "threads");
+SPARROW_HANDLER(sparrow_update, sparrow::handle_update, "step", "threads");
 
 extern "C" {
 

@@ -1,13 +1,9 @@
-// XLA's calls of the attention kernels. An array that an attention does not have travels as an empty one.
+// XLA's calls of the attention kernels.
 #include "handlers.h"
 
 namespace sparrow {
 namespace {
 
-template <class T>
-const T* or_null(const Array& array) {
-  return count(array) == 0 ? nullptr : static_cast<const T*>(array.untyped_data());
-}
 float* floats(ffi::Result<Array>& array) { return static_cast<float*>(array->untyped_data()); }
 
 // What both directions take.
@@ -82,36 +78,11 @@ ffi::Error handle_backward(ffi::ThreadPool pool, Array q, Array k, Array v, Arra
   return launch(kernels.load()->attention_backward, call, pool, threads);
 }
 
-template <class Binding>
-auto attributes(Binding binding) {
-  return std::move(binding)
-      .template Attr<int64_t>("softmax")
-      .template Attr<int64_t>("log_time")
-      .template Attr<int64_t>("max_distance")
-      .template Attr<int64_t>("sla_k1")
-      .template Attr<int64_t>("sla_k2")
-      .template Attr<float>("alpha")
-      .template Attr<float>("scale")
-      .template Attr<float>("time_unit")
-      .template Attr<int64_t>("threads");
-}
-auto arrays() {
-  auto three = [](auto binding) { return std::move(binding).template Arg<Array>().template Arg<Array>().template Arg<Array>(); };
-  return three(three(three(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>())));
-}
-
 }  // namespace
 }  // namespace sparrow
 
 #pragma GCC visibility push(default)
-XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_attention, sparrow::handle_attention,
-                              sparrow::attributes(sparrow::arrays()).Ret<sparrow::Array>().Ret<sparrow::Array>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    sparrow_attention_backward, sparrow::handle_backward,
-    sparrow::attributes(sparrow::arrays().Arg<sparrow::Array>().Arg<sparrow::Array>().Arg<sparrow::Array>())
-        .Ret<sparrow::Array>()
-        .Ret<sparrow::Array>()
-        .Ret<sparrow::Array>()
-        .Ret<sparrow::Array>()
-        .Ret<sparrow::Array>());
+#define ATTRIBUTES "softmax", "log_time", "max_distance", "sla_k1", "sla_k2", "alpha", "scale", "time_unit", "threads"
+SPARROW_HANDLER(sparrow_attention, sparrow::handle_attention, ATTRIBUTES);
+SPARROW_HANDLER(sparrow_attention_backward, sparrow::handle_backward, ATTRIBUTES);
 #pragma GCC visibility pop

@@ -1,29 +1,21 @@
 // XLA's side of the map from ids to rows.
-#include <exception>
-#include <string>
-
+#include "handlers.h"
 #include "ids.h"
 #include "pages.h"
-#include "pool.h"
-#include "xla/ffi/api/ffi.h"
 
 namespace sparrow {
 namespace {
 
-namespace ffi = xla::ffi;
-using Type = ffi::DataType;
 template <Type kType, size_t kRank>
-using Array = ffi::Buffer<kType, kRank>;
+using Typed = ffi::Buffer<kType, kRank>;
 template <Type kType, size_t kRank>
-using Out = ffi::Result<ffi::Buffer<kType, kRank>>;
-using Words = Array<Type::U32, 2>;
-using Numbers = Array<Type::S32, 1>;
-using Pairs = Array<Type::S32, 2>;
-using Totals = Array<Type::U32, 3>;
+using Out = ffi::Result<Typed<kType, kRank>>;
+using Words = Typed<Type::U32, 2>;
+using Numbers = Typed<Type::S32, 1>;
+using Pairs = Typed<Type::S32, 2>;
+using Totals = Typed<Type::U32, 3>;
 using OutWords = Out<Type::U32, 2>;
 using OutNumbers = Out<Type::S32, 1>;
-
-ffi::Error refuse(const std::string& what) { return ffi::Error::InvalidArgument("sparrow: " + what); }
 
 uint64_t* wide(void* data) { return static_cast<uint64_t*>(data); }
 
@@ -59,17 +51,6 @@ bool valid(const IdMap& map, const IdBatch& batch) {
   return true;
 }
 
-template <class Work>
-ffi::Error guarded(ffi::ThreadPool pool, int64_t threads, Work&& work) {
-  const int64_t wanted = threads > 0 ? threads : std::max<int64_t>(1, pool.num_threads());
-  try {
-    work(Parallel{static_cast<int32_t>(wanted), &pool, &run_on_pool});
-  } catch (const std::exception& error) {
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, std::string("sparrow: ") + error.what());
-  }
-  return ffi::Error::Success();
-}
-
 ffi::Error find(ffi::ThreadPool pool, Words table, Words keys, Numbers segments, ffi::BufferR0<Type::S32> step, Words ids,
                 Numbers last, Words buckets, int64_t num_rows, int64_t threads, OutNumbers rows) {
   const IdMap map = read_map(num_rows, table, ids, last, buckets);
@@ -78,6 +59,7 @@ ffi::Error find(ffi::ThreadPool pool, Words table, Words keys, Numbers segments,
   return guarded(pool, threads, [&](const Parallel& parallel) { find_ids(map, batch, rows->typed_data(), parallel); });
 }
 
+// The state, as in IdState, is changed in place: it is read where the results are.
 ffi::Error assign(ffi::ThreadPool pool, Words table, Words keys, Numbers segments, ffi::BufferR0<Type::S32> step, Words,
                   Numbers, Numbers, Numbers, Pairs, Totals, Numbers, Words, int64_t num_rows,
                   int64_t threads, OutWords ids, OutNumbers last, OutNumbers counts, OutNumbers free, Out<Type::S32, 2> pools,
@@ -112,58 +94,7 @@ ffi::Error index(Words table, Words ids, Numbers last, int64_t num_rows, OutWord
 }  // namespace sparrow
 
 #pragma GCC visibility push(default)
-XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_find_ids, sparrow::find,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<sparrow::Words>()    // table
-                                  .Arg<sparrow::Words>()    // ids of the batch
-                                  .Arg<sparrow::Numbers>()  // segments
-                                  .Arg<xla::ffi::BufferR0<xla::ffi::S32>>()
-                                  .Arg<sparrow::Words>()    // ids
-                                  .Arg<sparrow::Numbers>()  // last
-                                  .Arg<sparrow::Words>()    // buckets
-                                  .Attr<int64_t>("num_rows")
-                                  .Attr<int64_t>("threads")
-                                  .Ret<sparrow::Numbers>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_assign_ids, sparrow::assign,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<sparrow::Words>()    // table
-                                  .Arg<sparrow::Words>()    // ids of the batch
-                                  .Arg<sparrow::Numbers>()  // segments
-                                  .Arg<xla::ffi::BufferR0<xla::ffi::S32>>()
-                                  .Arg<sparrow::Words>()    // the state, as in IdState
-                                  .Arg<sparrow::Numbers>()
-                                  .Arg<sparrow::Numbers>()
-                                  .Arg<sparrow::Numbers>()
-                                  .Arg<sparrow::Pairs>()
-                                  .Arg<sparrow::Totals>()
-                                  .Arg<sparrow::Numbers>()
-                                  .Arg<sparrow::Words>()
-                                  .Attr<int64_t>("num_rows")
-                                  .Attr<int64_t>("threads")
-                                  .Ret<sparrow::Words>()  // the state, in place
-                                  .Ret<sparrow::Numbers>()
-                                  .Ret<sparrow::Numbers>()
-                                  .Ret<sparrow::Numbers>()
-                                  .Ret<sparrow::Pairs>()
-                                  .Ret<sparrow::Totals>()
-                                  .Ret<sparrow::Numbers>()
-                                  .Ret<sparrow::Words>()
-                                  .Ret<sparrow::Numbers>()  // rows
-                                  .Ret<sparrow::Numbers>()  // fresh
-                                  .Ret<sparrow::Words>()
-                                  .Ret<sparrow::Numbers>()
-                                  .Ret<sparrow::Numbers>()  // gone
-                                  .Ret<sparrow::Words>()
-                                  .Ret<sparrow::Numbers>()
-                                  .Ret<sparrow::Pairs>()  // undo: entries, left
-                                  .Ret<sparrow::Pairs>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_index_ids, sparrow::index,
-                              xla::ffi::Ffi::Bind()
-                                  .Arg<sparrow::Words>()    // table
-                                  .Arg<sparrow::Words>()    // ids
-                                  .Arg<sparrow::Numbers>()  // last
-                                  .Attr<int64_t>("num_rows")
-                                  .Ret<sparrow::Words>());
+SPARROW_HANDLER(sparrow_find_ids, sparrow::find, "num_rows", "threads");
+SPARROW_HANDLER(sparrow_assign_ids, sparrow::assign, "num_rows", "threads");
+SPARROW_HANDLER(sparrow_index_ids, sparrow::index, "num_rows");
 #pragma GCC visibility pop

@@ -72,6 +72,11 @@ struct AttentionCall {
   float *dq, *dk, *dv, *dposition, *dtime;
 };
 
+void lookup(const LookupCall& call, const Parallel& parallel);
+void update(const UpdateCall& call, const Parallel& parallel);
+void attention(const AttentionCall& call, const Parallel& parallel);
+void attention_backward(const AttentionCall& call, const Parallel& parallel);
+
 struct Kernels {
   void (*lookup)(const LookupCall&, const Parallel&);
   void (*update)(const UpdateCall&, const Parallel&);

@@ -1,6 +1,4 @@
 // The pooled lookup: each bag's rows, times their gains, summed in the order of the entries.
-#include "lookup.h"
-
 #include <algorithm>
 
 #include "parallel.h"

@@ -2,11 +2,8 @@
 // repository: translate.py writes it from the rule's equation.
 #pragma once
 
-#include <cfloat>
-#include <climits>
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
 #include "half.h"
 
@@ -48,55 +45,8 @@ inline T product_parts(const T (&parts)[kParts]) {
   return product;
 }
 
-// XLA's meaning of operations that C++ leaves open, or defines otherwise.
-
-// NaN in, NaN out.
-template <class T>
-inline T maximum(T a, T b) {
-  return a > b || a != a ? a : b;
-}
-template <class T>
-inline T minimum(T a, T b) {
-  return a < b || a != a ? a : b;
-}
-
-// Zeros and NaN stay as they are.
-template <class T>
-inline T sign(T x) {
-  return x > T(0) ? T(1) : x < T(0) ? T(-1) : x;
-}
-
-inline bool is_finite(float x) { return std::fabs(x) <= FLT_MAX; }
-inline bool is_finite(double x) { return std::fabs(x) <= DBL_MAX; }
-
-// Shifts by the width or more give zeros, or the sign.
-template <class T>
-inline T shift_left(T x, T by) {
-  using U = std::make_unsigned_t<T>;
-  return static_cast<U>(by) < sizeof(T) * 8 ? static_cast<T>(static_cast<U>(x) << by) : T(0);
-}
-template <class T>
-inline T shift_right_logical(T x, T by) {
-  using U = std::make_unsigned_t<T>;
-  return static_cast<U>(by) < sizeof(T) * 8 ? static_cast<T>(static_cast<U>(x) >> by) : T(0);
-}
-template <class T>
-inline T shift_right_arithmetic(T x, T by) {
-  using U = std::make_unsigned_t<T>;
-  using S = std::make_signed_t<T>;
-  const T last = sizeof(T) * 8 - 1;
-  return static_cast<T>(static_cast<S>(x) >> (static_cast<U>(by) < static_cast<U>(last) ? by : last));
-}
-
-// Floating point to integer: NaN gives 0, numbers out of range the nearest end.
-template <class To, class From>
-inline To to_integer(From x) {
-  constexpr To low = std::is_signed_v<To> ? static_cast<To>(To(1) << (sizeof(To) * 8 - 1)) : To(0);
-  constexpr To high = static_cast<To>(~low);
-  if (x != x) return To(0);
-  if (x <= static_cast<From>(low)) return low;
-  if (x >= static_cast<From>(high)) return high;
-  return static_cast<To>(x);
-}
+#define DEVICE inline
+#define MEMBER
+#include "operations.h"
 
 }  // namespace sparrow

@@ -1,9 +1,6 @@
 // The fused update: sort the entries by row, sum each row's gradients, apply the row step once, in place.
-#include "update.h"
-
 #include <algorithm>
 
-#include "prefetch.h"
 #include "sort.h"
 #include "sum_rows.h"
 
