@@ -1,6 +1,6 @@
 """Checkpoints: a run's state on disk, complete or not at all, with damage detected before use.
 
-A checkpoint is a folder, written through Orbax under a temporary name and then renamed::
+A checkpoint is a folder, written under a temporary name and then renamed::
 
     <step>/tables/            one .npy file per table and per slot, by logical name
     <step>/state.safetensors  every other array, by name

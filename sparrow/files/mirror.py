@@ -21,7 +21,7 @@ from sparrow.files.remote import AnyPath, Remote, Stat
 LAST: Final = ("manifest.json", "export.json", "delta.json")
 SECONDS: Final = 10.0
 """Between two looks for changed files."""
-_UNFINISHED: Final = (".partial", ".deleted", ".damaged", ".orbax-checkpoint-tmp")
+_UNFINISHED: Final = (".partial", ".deleted", ".damaged")
 
 
 class _Copy:

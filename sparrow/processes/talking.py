@@ -63,10 +63,22 @@ def led(work: Callable[[], T], rebuild: Callable[[str], Exception] = RuntimeErro
 
 def said_by_all(value: Any) -> list[Any]:
     """Return the values of all processes, by their numbers; plain values for JSON. All processes call this together."""
-    return everyone(f"all/{next(_numbers)}", value) if count() > 1 else [value]
+    return everyone(f"all/{next(_numbers)}", value)
 
 
 def everyone(name: str, value: Any) -> list[Any]:
     """As `said_by_all`, under a name that is used once: any thread may call it."""
+    if count() == 1:
+        return [value]
     publish(f"sparrow/{name}/{index()}", json.dumps(value))
     return [json.loads(awaited(f"sparrow/{name}/{number}")) for number in range(count())]
+
+
+def of_first(name: str, value: Any) -> Any:
+    """Return the value of the first process in all of them, under a name that is used once: any thread may call it."""
+    key = f"sparrow/{name}"
+    if not is_first():
+        return json.loads(awaited(key))
+    if count() > 1:
+        publish(key, json.dumps(value))
+    return value
