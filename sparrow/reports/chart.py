@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from sparrow.reports.axis import Axis, round_ticks
+from sparrow.reports.formatting import compact
 
 NEAR: Final = 1.5
 """Lines that are nowhere further apart than this, in pixels, look like one."""
@@ -196,14 +197,12 @@ class Chart:
         for tick in self.y.ticks:
             y = self._place(self.x.low, tick)[1]
             parts.append(f'<path d="M{LEFT} {y:.1f}H{right}"/>')
-            parts.append(f'<text x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{escape(self.y.text(tick))}</text>')
+            parts.append(f'<text x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{escape(compact(tick))}</text>')
         for tick in self.x.ticks:
             x = self._place(tick, self.y.low)[0]
             anchor = "end" if x > right - 12 else "middle"
             parts.append(f'<path d="M{x:.1f} {floor}v4"/>')
-            parts.append(
-                f'<text x="{x:.1f}" y="{floor + 17}" text-anchor="{anchor}">{escape(self.x.text(tick))}</text>'
-            )
+            parts.append(f'<text x="{x:.1f}" y="{floor + 17}" text-anchor="{anchor}">{escape(compact(tick))}</text>')
         parts.append(f'<path class="floor" d="M{LEFT} {floor}H{right}"/>')
         middle = (LEFT + right) / 2
         title = escape(self.x.title)

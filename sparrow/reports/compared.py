@@ -87,7 +87,7 @@ def compare(folders: Sequence[str | Path]) -> Compared:
     runs = read_all(folders)
     final = [final_values(run) for run in runs]
     names = dict.fromkeys(name for values in final for name in values)
-    differing = differences([run.config for run in runs])
+    differing = differences([run.settings for run in runs])
     return Compared(
         [run.name for run in runs],
         [run.last_step for run in runs],

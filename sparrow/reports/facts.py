@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-import yaml
-
 from sparrow.reports.formatting import date, duration, precise
 from sparrow.reports.learning import metric_names
 from sparrow.reports.recorded import RecordedRun
@@ -39,23 +37,16 @@ def flat(values: Any, path: str = "") -> dict[str, str]:
     return {path: str(values)}
 
 
-def differences(configs: Sequence[str]) -> dict[str, list[str]]:
-    """Return the fields in which configs differ, and the value of each; fields at their default are not in the texts.
+def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the fields in which configs differ, and the value of each; fields at their default are not in them.
 
-    >>> differences(["a: 1\\nb: 2", "a: 1\\nb: 3\\nc: x"])
+    >>> differences([{"a": 1, "b": 2}, {"a": 1, "b": 3, "c": "x"}])
     {'b': ['2', '3'], 'c': ['—', 'x']}
     """
-    flats = [flat(_parsed(text)) for text in configs]
+    flats = [flat(config) for config in configs]
     paths = dict.fromkeys(path for values in flats for path in values)
     found = {path: [values.get(path, MISSING) for values in flats] for path in paths}
     return {path: values for path, values in found.items() if len(set(values)) > 1}
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return yaml.safe_load(text) or {}
-    except yaml.YAMLError:
-        return {}
 
 
 def comparison_html(runs: Sequence[RecordedRun]) -> str:
@@ -66,7 +57,7 @@ def comparison_html(runs: Sequence[RecordedRun]) -> str:
     steps = {"last step": [f"{run.last_step:,}" for run in runs]}
     if any(run.best is not None for run in runs):
         steps["best step"] = [MISSING if run.best is None else f"{run.best.step:,}" for run in runs]
-    differing = differences([run.config for run in runs])
+    differing = differences([run.settings for run in runs])
     title = "Numbers of the best step" if all(run.best is not None for run in runs) else "Last numbers"
     parts = [f"<h3>{title}</h3>", _table(runs, "number", {**steps, **numbers})]
     parts.append("<h3>Fields of the config that differ</h3>")

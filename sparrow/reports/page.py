@@ -14,12 +14,10 @@ from sparrow.errors import DataError
 from sparrow.files import AnyPath, at, replace_file
 from sparrow.reports.axis import Axis
 from sparrow.reports.chart import Chart, Series
-from sparrow.reports.curves import curve_charts
+from sparrow.reports.curves import at_k_charts, curve_charts, number_charts, rank_charts
 from sparrow.reports.facts import comparison_html, config_html, environment_html, final_values
 from sparrow.reports.formatting import date, duration, precise
 from sparrow.reports.learning import gradient_charts, learning_charts, rate_charts, speed_charts
-from sparrow.reports.numbers import number_charts
-from sparrow.reports.ranks import at_k_charts, rank_charts
 from sparrow.reports.recorded import REPORT, RecordedRun, read_all
 from sparrow.reports.tiles import spent_html, tiles_html
 from sparrow.reports.traffic import sampled, traffic_html
