@@ -51,13 +51,11 @@ class TableRows(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of these rows alone."""
         pieces = 1 if self.spread is None else self.spread.layout.columns
         return (self.num_rows, *(size * pieces for size in self.array.shape[1:]))
 
     @property
     def nbytes(self) -> int:
-        """The bytes of these rows."""
         return math.prod(self.shape) * int(self.array.dtype.itemsize)
 
     def blocks(self) -> Iterator[Array]:

@@ -199,7 +199,6 @@ class _Moved:
             yield first, self.between(first, min(first + ROWS, self.rows.stop - self.rows.start))
 
     def between(self, first: int, last: int) -> Array:
-        """Return the rows ``first`` to ``last`` of the table."""
         rows, pieces = np.arange(self.rows.start + first, self.rows.start + last), []
         for piece in range(1 if self.array.ndim == 1 else self.layout.columns):
             owners, local = self.layout.place(rows + piece * self.layout.num_rows)

@@ -190,12 +190,10 @@ class Saved:
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a link of a chain."""
         return bool(self._links)
 
     @property
     def step(self) -> int:
-        """The step that it was saved at."""
         return int(self.path.name)
 
     def arrays(self) -> dict[str, Array]:
@@ -218,7 +216,6 @@ class Saved:
         return error if isinstance(error, Damaged) else unreadable(path, error)
 
     def rows(self, key: Key) -> SavedRows:
-        """Return the rows of a table or slot."""
         return SavedRows(self, key)
 
     def _read_about(self) -> dict[str, Any]:

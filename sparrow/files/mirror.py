@@ -143,7 +143,6 @@ class Mirror:
                 self._failed = why
 
     def send(self) -> None:
-        """Send what changed, and remove what is gone."""
         found = self._found()
         for name in sorted(found, key=lambda name: (PurePosixPath(name).name in LAST, name)):
             if self._sent.get(name) != found[name]:

@@ -73,7 +73,6 @@ class Child:
         return f"process {self.number} ended with code {code}"
 
     def last_lines(self) -> list[str]:
-        """Return the last lines that it wrote to its standard error."""
         self.errors.seek(0)
         return self.errors.read().decode("utf-8", "replace").splitlines()[-SHOWN:]
 

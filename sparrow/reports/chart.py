@@ -127,7 +127,6 @@ class Chart:
     epochs: Sequence[float] = ()
 
     def html(self) -> str:
-        """Return the figure."""
         drawn = [_drawn(series) for series in self.series]
         left_out = [
             f"{len(new.x):,} of {len(old.x):,} points of “{old.name}” are drawn"
@@ -151,7 +150,6 @@ class Chart:
         return "".join(parts)
 
     def _coinciding(self, drawn: Sequence[Series]) -> dict[int, int]:
-        """Return, for each line that lies on one before it, that other line."""
         return coinciding([[self._place(x, y) for x, y in zip(line.x, line.y, strict=True)] for line in drawn])
 
     def _svg(self, drawn: Sequence[Series], hidden: Mapping[int, int]) -> str:
@@ -232,7 +230,6 @@ class Chart:
         return f'<g class="series {_look(series, is_over)}" data-series="{index}">{line}{dots}{rings}</g>'
 
     def _bars(self, drawn: Sequence[Series], index: int) -> str:
-        """Bars side by side at each x."""
         series = drawn[index]
         steps = [b - a for a, b in zip(series.x, series.x[1:], strict=False)]
         step = min(steps, default=(self.x.high - self.x.low) or 1.0)

@@ -64,7 +64,6 @@ class LabelMean(AverageMetric):
     """The mean of the labels."""
 
     def values(self, batch: Any) -> Any:
-        """Return the labels."""
         return batch.labels
 
 

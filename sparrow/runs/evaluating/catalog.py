@@ -56,17 +56,14 @@ class Catalog:
 
     @property
     def names(self) -> list[str]:
-        """The names of the results."""
         return [f"{PREFIX}{metric}_at_{k}" for k in self._section.top_k for metric in ("recall", "hr", "ndcg")] + [
             f"{PREFIX}mrr"
         ]
 
     def gather(self) -> Gathered:
-        """Return a new record of an evaluation's rows."""
         return Gathered([], [], [])
 
     def add(self, rows: Gathered, query: Any, keys: Mapping[str, Keys]) -> None:
-        """Add a batch to the rows of an evaluation."""
         if self._item not in keys:  # it holds lists, and the config does not name it
             return
         chosen = keys[self._item]

@@ -85,7 +85,6 @@ class Evaluator:
 
     @property
     def names(self) -> list[str]:
-        """The names of the results."""
         of_catalog = self.catalog.names if self.catalog is not None else ()
         return [LOSS, *self.scores.metrics, *map(self._calibrated_name, self._to_calibrate), *of_catalog]
 

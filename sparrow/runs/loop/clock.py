@@ -29,15 +29,12 @@ class Clock:
         self._since: float | None = time.perf_counter()
 
     def count(self, examples: int) -> None:
-        """Add ``examples`` to the count."""
         self._examples += examples
 
     def stop(self) -> None:
-        """Stop the clock until `start`."""
         self._seconds, self._since = self._now(), None
 
     def start(self) -> None:
-        """Start the clock."""
         self._since = time.perf_counter()
 
     @contextlib.contextmanager

@@ -127,7 +127,6 @@ class Loop:
 
     @property
     def steps(self) -> int:
-        """Steps made so far."""
         return self.progress.steps
 
     def run(self) -> Trained:
@@ -151,7 +150,6 @@ class Loop:
         self.is_over, self.why_over = True, why
 
     def note(self, **fields: Any) -> None:
-        """Change fields of the progress."""
         self.progress = dataclasses.replace(self.progress, **fields)
 
     def settle(self) -> None:

@@ -63,7 +63,6 @@ class Progress:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Progress:
-        """Return the progress of a mapping from `to_dict`."""
         results = {name: _from_json(value) for name, value in fields["results"].items()}
         best = None if fields["best"] is None else Best(*fields["best"])
         watched = (_from_json(fields["watched"][0]), fields["watched"][1])

@@ -302,6 +302,5 @@ class _Checking(Part):
         self._scores: list[Scores] = [program.train_scores, *([evaluator.scores] if evaluator else [])]
 
     def take(self, loop: Loop, call: Sequence[Taken]) -> None:
-        """Check it before the first step."""
         if loop.steps == loop.began_at:
             loop.program.check(loop.state, call[0].batches[0].feed, *self._scores)

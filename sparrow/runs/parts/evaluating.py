@@ -39,17 +39,14 @@ class Evaluating(Part):
             self._judge(loop)
 
     def after_step(self, loop: Loop) -> None:
-        """Evaluate, and stop the run where the results ask for it."""
         if is_due(loop.steps, self.every_steps):
             self._judge(loop)
 
     def after_epoch(self, loop: Loop) -> None:
-        """Evaluate, as after a step."""
         if is_due(loop.progress.epoch, self._every_epochs):
             self._judge(loop)
 
     def end(self, loop: Loop) -> None:
-        """Evaluate the last step."""
         self._evaluate(loop)
 
     def _judge(self, loop: Loop) -> None:

@@ -48,7 +48,6 @@ class Recorder(Part):
         return [str(one) for one in self._hashed if one.rows < one.words]
 
     def begin(self, loop: Loop, stack: contextlib.ExitStack) -> None:
-        """Begin a session, which ends with the run."""
         if self.folder is not None:
             stack.enter_context(self._recording(loop, self.folder))
 
@@ -74,20 +73,17 @@ class Recorder(Part):
             self._finish(folder, how, loop.clock)
 
     def take(self, loop: Loop, call: Sequence[Taken]) -> None:
-        """Count the batches that steps take."""
         for batch in (batch for taken in call for batch in taken.batches):
             self._examples += batch.examples
             if self._traffic is not None:
                 self._traffic.add(batch.counted)
 
     def after_epoch(self, loop: Loop) -> None:
-        """Note the end of an epoch."""
         if self._environment is not None:
             self._environment.epoch_ended(loop.steps, self._examples if self._is_complete else None)
         self._examples, self._is_complete = 0, True
 
     def end(self, loop: Loop) -> None:
-        """Note the end of the last epoch, and the ids."""
         if self.program.config.train.steps is None and loop.steps > loop.began_at and not loop.is_over:
             self.after_epoch(loop)
         self._count_ids(loop)

@@ -38,12 +38,10 @@ class Watch:
 
     @property
     def is_over(self) -> bool:
-        """Return whether there were enough evaluations without a gain."""
         return self.policy is not None and self.without_gain >= self.policy.patience
 
     @property
     def reason(self) -> str:
-        """The reason why training ends."""
         if self.policy is None:
             return ""
         times = f"{self.without_gain} evaluation{'s' * (self.without_gain > 1)}"

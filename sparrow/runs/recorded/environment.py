@@ -49,7 +49,6 @@ class Environment:
             self._held["training_rows"] = examples
 
     def write(self, **facts: Any) -> None:
-        """Write the file now, with further facts."""
         self._held |= facts
         write_json(self._path, self._held)
 

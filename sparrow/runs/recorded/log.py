@@ -86,7 +86,6 @@ class Log:
             self._events.close()
 
     def advance(self) -> None:
-        """Count one more step."""
         self._made += 1
         tell_progress(self._made)
         if self._bar is not None:
@@ -142,7 +141,6 @@ class Log:
         return {path.relative_to(folder).as_posix(): path.stat().st_size for path in _files(self._written)}
 
     def line(self, text: str) -> None:
-        """Write one line to the terminal or the stream."""
         if self._bar is not None:
             bar = self._bar
             self._shown(lambda: bar.line(text))
@@ -152,7 +150,6 @@ class Log:
     def _keep(
         self, kind: str, step: int, values: Mapping[str, Any], histograms: Mapping[str, Any] | None = None
     ) -> None:
-        """Write the numbers of a step to the files."""
         if self._lines is not None:
             self._lines.add((json.dumps({"kind": kind, "step": step, **values}) + "\n").encode())
         if self._events is not None:

@@ -31,21 +31,17 @@ class NotebookBar:
         self._display = display.display(self._html(self.html()), display_id=True)
 
     def advance(self) -> None:
-        """Count one more step."""
         self._done += 1
         self._update()
 
     def show(self, values: str) -> None:
-        """Show the numbers of a step."""
         self._values = values
         self._update(now=True)
 
     def line(self, text: str) -> None:
-        """Print a line."""
         print(text, flush=True)
 
     def close(self) -> None:
-        """Show the last state."""
         self._update(now=True)
 
     def _update(self, now: bool = False) -> None:
@@ -54,7 +50,6 @@ class NotebookBar:
             self._display.update(self._html(self.html()))
 
     def html(self) -> str:
-        """Return the bar."""
         steps = f"{self._done:,}" if self._total is None else f"{self._done:,} of {self._total:,}"
         left = ""
         if self._total is not None and self._done > self._first:

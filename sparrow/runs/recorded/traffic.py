@@ -165,7 +165,6 @@ class Traffic:
         return {"batches": self.batches, "counted": self.counted, "tables": tables}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays by name."""
         arrays: dict[str, npt.NDArray[Any]] = {"batches": np.array([self.batches, self.counted], np.int64)}
         for name, table in self._tables.items():
             arrays[f"{name}/unique"] = np.array([table.unique, table.least, table.most], np.int64)

@@ -108,7 +108,6 @@ class MovedRows:
                 yield first, block[: self._rows - first]
 
     def between(self, first: int, last: int) -> Any:
-        """Return rows ``first`` to ``last``."""
         return self._saved.between(first, last) if self._source is None else self._in_order[first:last]
 
     def check(self) -> None:

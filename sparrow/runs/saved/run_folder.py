@@ -66,7 +66,6 @@ class RunFolder:
         replace_file(self._status, (json.dumps(status, indent=1) + "\n").encode())
 
     def owns_checkpoint(self, step: int) -> bool:
-        """Return whether this run wrote it."""
         return f"checkpoints/{step}" in self.written
 
     def refuse_if_unusable(self) -> None:

@@ -144,7 +144,6 @@ class _Start:
 
     @cached_property
     def old_config(self) -> Config:
-        """The config of the checkpoint, with its vocabularies."""
         return config_of(self.saved)
 
     def _other_ids(self, table: str, old: str) -> str | None:

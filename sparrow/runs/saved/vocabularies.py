@@ -65,7 +65,6 @@ class Vocabularies:
         return Vocabularies(Vocabularies.of(config)._words | self._words)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for a checkpoint."""
         return {name: words._asdict() for name, words in self._words.items()}
 
     def of_table(self, table: str) -> set[str]:

@@ -50,17 +50,14 @@ class Ahead:
         self._lookup = jax.jit(functools.partial(look_up, program))
 
     def log_programs(self, log: Callable[[str], None], compiling: Context) -> None:
-        """Give a line to ``log`` for each program after the first, compiled in the context of ``compiling``."""
         self._step.log, self._step.compiling = log, compiling
         if self._is_stale:
             log("train.pipeline is stale: a step looks rows up before the update of the step before it")
 
     def groups(self, read: Callable[[int | None], Iterator[Taken]], left: int | None) -> Iterator[Taken]:
-        """Return the batches of ``left`` steps; the last one looks up those of the next step, if the run goes on."""
         return itertools.islice(with_following(read(None if left is None else left + 1)), left)
 
     def make(self, state: TrainState, call: Sequence[Taken], go: Any) -> Made:
-        """Make one step, and look up the batches of the next one before the update."""
         (taken,) = call
         feeds, found = self._of(state, taken)
         following = self._feeds(taken.following)
@@ -70,7 +67,6 @@ class Ahead:
         return state, report, None
 
     def forget(self) -> None:
-        """Look up again what the next step needs."""
         self._next = None
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:

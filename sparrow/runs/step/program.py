@@ -121,7 +121,6 @@ class Program:
 
     @functools.cached_property
     def train_scores(self) -> Scores:
-        """The metrics of training."""
         return Scores(self.config.tasks, train=True, windows=self.config.evaluate.windows is not None)
 
     @functools.cached_property
