@@ -120,7 +120,7 @@ class Run:
         """
         evaluator = self.evaluator(data)
         if export is not None:
-            from sparrow.runs.evaluating.of_export import evaluate_export
+            from sparrow.runs.evaluating.evaluation import evaluate_export
 
             return evaluate_export(evaluator.program, load_export(export))
         results = evaluator(self.state, log)

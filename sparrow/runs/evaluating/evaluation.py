@@ -1,4 +1,4 @@
-"""Evaluation: the metrics of all tasks over the data to evaluate on."""
+"""Evaluation: the metrics of all tasks over the data to evaluate on, of a state or of an export."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.background import behind
-from sparrow.config import Config, evaluate_pipeline
+from sparrow.config import Config, ConfigError, evaluate_pipeline
+from sparrow.data import Batch
 from sparrow.feed import IS_EXAMPLE, Feed, Prepared
 from sparrow.losses import Platt
 from sparrow.optimizer import OptimizerState
@@ -26,7 +27,19 @@ from sparrow.runs.loop.together import Batches, Requests, Together, batches_of
 from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.on_mesh import for_this_host, kept_everywhere, summed_in_order
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.tasks import TOWERS, QualityCounts, Scores, States, judged_rows, total_loss
+from sparrow.serving import ExportedModel
+from sparrow.serving.description import PREDICT
+from sparrow.tasks import (
+    TOWERS,
+    QualityCounts,
+    Scores,
+    States,
+    is_matching,
+    judged_rows,
+    sample_weights,
+    total_loss,
+    vector_column,
+)
 
 LOSS = "loss"
 CALIBRATED: Final = "calibrated_log_loss"
@@ -216,3 +229,43 @@ def _of_examples(arrays: Any, prepared: Prepared) -> tuple[Any, dict[str, npt.ND
 def averaged(state: OptimizerState) -> OptimizerState:
     """Return the state with the average of the dense parameters instead of the latest ones."""
     return state if state.ema is None else dataclasses.replace(state, params=state.ema.params)
+
+
+def evaluate_export(program: Program, model: ExportedModel) -> dict[str, float]:
+    """Return the metrics of the run's tasks, of what the export's own tables and programs predict.
+
+    The loss, metrics of a catalog and of several candidates are not among them: an export has predictions alone.
+    """
+    tasks = program.config.tasks
+    missing = sorted(tasks.keys() - model.description.tasks.keys())
+    if missing or program.assembly.label_lengths:
+        why = f"the export lacks the task '{missing[0]}'" if missing else "the model ranks several candidates per row"
+        raise ConfigError(f"the export cannot be compared with the run: {why}")
+    scores, preparer = Scores(tasks), program.preparer()
+    states = {name: use.metric.init() for name, use in scores.metrics.items()}
+    with contextlib.closing(iter(evaluate_pipeline(program.config))) as batches:  # type: ignore[type-var]
+        for given in itertools.islice(batches, program.config.evaluate.steps):
+            batch = given.without_padding()
+            made = model.function(PREDICT).run(batch, model.description.batch_size)
+            _, columns = preparer.arrays(batch)
+            for name, use in scores.metrics.items():
+                task = tasks[use.task]
+                if is_matching(task):
+                    judged: Any = scores.judged(
+                        use.task, use.metric.needs_labels, _vectors(model, made, batch), columns
+                    )
+                else:
+                    judged = made[use.task], columns[task.label] if use.metric.needs_labels else None
+                more = {} if use.group_by is None else {"groups": batch.keys[use.group_by]}
+                more |= {"weights": sample_weights(task, columns)}
+                states[name] = use.metric.update(states[name], *judged, **more)
+    return scores.compute(jax.device_get(states))
+
+
+def _vectors(model: ExportedModel, made: dict[str, Any], batch: Batch) -> dict[str, Any]:
+    """Return the vectors of both towers as a model's outputs: of items, those that were drawn come last."""
+    outputs = {output: made[vector_column(tower)] for tower, output in TOWERS.items()}
+    if batch.negatives is not None:
+        (drawn,) = model.function("item").run(batch.negatives, model.description.batch_size).values()
+        outputs[TOWERS["item"]] = np.concatenate([outputs[TOWERS["item"]], drawn])
+    return outputs

@@ -11,8 +11,7 @@ from typing import Any
 from sparrow.data import DataError
 from sparrow.feed import Pipeline
 from sparrow.runs.errors import Elsewhere, Interrupted
-from sparrow.runs.loop.clock import Clock
-from sparrow.runs.loop.progress import Best, Progress
+from sparrow.runs.loop.progress import Best, Clock, Progress
 from sparrow.runs.loop.staging import Early, Taken, calls_of, groups_of, until_due
 from sparrow.runs.loop.together import Batches
 from sparrow.runs.recorded.log import Log

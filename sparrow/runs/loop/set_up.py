@@ -39,7 +39,7 @@ from sparrow.runs.loop.progress import Progress
 from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.staging import Early, Taken
 from sparrow.runs.loop.together import Batches, Together, batches_of
-from sparrow.runs.parts.evaluating import Evaluating, Watcher
+from sparrow.runs.parts.evaluating import Evaluating, Watcher, check_metric
 from sparrow.runs.parts.large_pages import Moving, keep_freed_memory, move_to_large_pages
 from sparrow.runs.parts.learned_sizes import LearnedSizes
 from sparrow.runs.parts.profiling import PROFILE, Profile
@@ -47,7 +47,6 @@ from sparrow.runs.parts.recording import Recorder
 from sparrow.runs.parts.reporting import Reporting
 from sparrow.runs.parts.saving import Saver, in_one_line
 from sparrow.runs.parts.signals import Signals
-from sparrow.runs.parts.stopping import check_metric
 from sparrow.runs.parts.windows import Windows
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.saved.differences import refuse_unequal

@@ -11,8 +11,8 @@ from typing import Any
 from sparrow.data import Collisions, DataError
 from sparrow.embedding import Held
 from sparrow.reports import CURVES, ENVIRONMENT, METRICS, TRAFFIC, size, write_json, write_report
-from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.loop import Loop, Part
+from sparrow.runs.loop.progress import Clock
 from sparrow.runs.loop.staging import Taken
 from sparrow.runs.recorded.environment import Environment
 from sparrow.runs.recorded.hot_words import hot_words

@@ -130,11 +130,6 @@ class Traffic:
         self._began: float | None = None
         self._counting = self._adding = 0.0  # seconds: of the thread that makes batches, and of the one that steps
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of memory, at most."""
-        return sum(table.rows.nbytes for table in self._tables.values())
-
     def sample(self, packed: PackedBatch | RoutedBatch) -> Counted | None:
         """Return the counts of a batch that is still on the host; None where there is no time for it."""
         now = self._clock()
@@ -178,9 +173,8 @@ class Traffic:
         self.batches, self.counted = (int(value) for value in state["batches"])
         for name, table in self._tables.items():
             held = {key.removeprefix(f"{name}/"): array for key, array in state.items() if key.startswith(f"{name}/")}
-            if held and table.rows.fits(held):
+            if held and table.rows.restore(held):
                 table.unique, table.least, table.most = (int(value) for value in held["unique"])
-                table.rows.restore(held)
 
 
 @dataclasses.dataclass(frozen=True)
