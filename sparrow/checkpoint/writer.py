@@ -65,7 +65,8 @@ def begin(path: Path, save: StateSave) -> Callable[[], None]:
         if processes.is_first():
             error = error or _tried(lambda: write_state(temporary, save.arrays))
         errors = processes.everyone(f"saved/{number}", error)
-        failed = next((_of_process(who, text) for who, text in enumerate(errors) if text is not None), None)
+        failed = next((f"process {who}: {text}" for who, text in enumerate(errors) if text is not None), None)
+        failed = error if len(errors) == 1 else failed
         if processes.is_first():
             failed = failed or _tried(lambda: _commit(path, temporary, save))
             if failed is not None:
@@ -133,10 +134,6 @@ def _tried(work: Callable[..., None], *given: Any) -> str | None:
     except (OSError, ValueError) as error:
         return sentence(error)
     return None
-
-
-def _of_process(number: int, text: str) -> str:
-    return text if processes.count() == 1 else f"process {number}: {text}"
 
 
 def _make_files(temporary: Path, save: StateSave) -> None:

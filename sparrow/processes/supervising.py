@@ -71,7 +71,7 @@ class Child:
         code = self.handle.returncode
         if code is None:
             return f"process {self.number} was stopped by a signal for {STOPPED:g} s"
-        if code is not None and code < 0:
+        if code < 0:
             return f"process {self.number} was ended by {signal.Signals(-code).name}"
         return f"process {self.number} ended with code {code}"
 
@@ -110,14 +110,7 @@ def run_once(
 ) -> tuple[int, float]:
     """Run ``count`` processes to their end; when one fails, end all. Return the exit code, and the time of it.
 
-    Args:
-      children: receives the processes.
-      count: the number of them.
-      command: the command of a process.
-      resumes: whether they begin again, from a checkpoint.
-      progress: a file descriptor for the first process.
-      watched: is called often while they run, until it returns True.
-      log: receives the lines of a failure.
+    ``children`` receives the processes. ``watched`` is called often while they run, until it returns True.
     """
     address = f"127.0.0.1:{free_port()}"
     devices = _device_lists(count)
@@ -131,7 +124,9 @@ def run_once(
         if failed is None:
             return 0, at
         if failed.handle.returncode is not None:  # the others end by themselves, unless they wait for a stopped one
-            _wait(children, time.monotonic() + PATIENCE)
+            deadline = time.monotonic() + PATIENCE
+            while any(child.handle.poll() is None for child in children) and time.monotonic() < deadline:
+                time.sleep(0.1)
         return _shown(_culprit(failed, children), log), at
     finally:
         for child in children:
@@ -158,11 +153,6 @@ def _first_failure(children: Sequence[Child], watched: Callable[[], bool]) -> Ch
                 return child
         if all(code == 0 for code in codes.values()):
             return None
-        time.sleep(0.1)
-
-
-def _wait(children: Sequence[Child], deadline: float) -> None:
-    while any(child.handle.poll() is None for child in children) and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
@@ -209,13 +199,9 @@ def passed_on(children: Sequence[Started]) -> Iterator[list[int]]:
 def _device_lists(count: int) -> list[str] | None:
     """Return the GPUs of each process, as CUDA_VISIBLE_DEVICES lists them; None where there are too few or none."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = given.split(",") if given else [str(i) for i in range(len(_entries("/proc/driver/nvidia/gpus")))]
+    names = given.split(",") if given else [str(i) for i, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*"))]
     each = len([name for name in names if name]) // count
     return [",".join(names[number * each : (number + 1) * each]) for number in range(count)] if each else None
-
-
-def _entries(folder: str) -> list[str]:
-    return os.listdir(folder) if Path(folder).is_dir() else []
 
 
 def end_with_parent() -> None:

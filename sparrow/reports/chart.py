@@ -133,7 +133,8 @@ class Chart:
             for old, new in zip(self.series, drawn, strict=True)
             if len(new.x) < len(old.x)
         ]
-        hidden = {} if self.bars else self._coinciding(drawn)
+        places = [[self._place(x, y) for x, y in zip(line.x, line.y, strict=True)] for line in drawn]
+        hidden = {} if self.bars else coinciding(places)
         hiding = [f"“{drawn[i].name}” lies on “{drawn[j].name}”" for i, j in hidden.items()]
         notes = [text for text in (self.note, *hiding[:3], *left_out[:1]) if text]
         if len(left_out) > 1:
@@ -148,9 +149,6 @@ class Chart:
             "</figure>",
         ]
         return "".join(parts)
-
-    def _coinciding(self, drawn: Sequence[Series]) -> dict[int, int]:
-        return coinciding([[self._place(x, y) for x, y in zip(line.x, line.y, strict=True)] for line in drawn])
 
     def _svg(self, drawn: Sequence[Series], hidden: Mapping[int, int]) -> str:
         label = escape(f"{self.title}: {self.y.title} by {self.x.title}", quote=True)

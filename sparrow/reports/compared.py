@@ -65,7 +65,8 @@ class Compared:
     def text(self, width: int = WIDTH) -> str:
         """Return a table of at most ``width``: a row or a column for each run, or a block where neither fits."""
         columns: dict[str, list[str]] = {"run": self.names, "step": [f"{step:,}" for step in self.steps]}
-        columns |= {name: [_shown(value) for value in values] for name, values in self.numbers.items()}
+        for name, values in self.numbers.items():
+            columns[name] = [MISSING if value is None else f"{value:.4g}" for value in values]
         columns |= {name.rpartition("train.")[2]: values for name, values in self.fields.items()}
         widths = {name: max(map(len, (name, *values))) for name, values in columns.items()}
         if sum(widths.values()) + 2 * len(widths) <= width:
@@ -94,10 +95,6 @@ def compare(folders: Sequence[str | Path]) -> Compared:
         {name: [values.get(name) for values in final] for name in names},
         {name: values for name, values in differing.items() if name != "model_dir"},
     )
-
-
-def _shown(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.4g}"
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -237,6 +237,7 @@ def _bar_charts(task: str, suffix: str, counts: Mapping[str, Any]) -> list[Chart
     low, high = quantile(error, rows, OUTSIDE), quantile(error, rows, 1 - OUTSIDE)
     bars = _bars("prediction - label", error, rows, low, high)
     left_out = 1 - sum(bars.y) / rows.sum()
+    outside = f"; {percent(left_out)} of rows are outside of the drawing" if left_out > 1e-6 else ""
     half = quantile(np.sort(np.abs(error)), rows[np.argsort(np.abs(error), kind="stable")], 0.5)
     charts = [
         Chart(
@@ -244,7 +245,7 @@ def _bar_charts(task: str, suffix: str, counts: Mapping[str, Any]) -> list[Chart
             [bars],
             Axis.around([low, high], "prediction − label", tight=True, count=5),
             Axis.around(bars.y, "rows", from_zero=True),
-            note=f"half of the rows are within {precise(half)}" + _outside(left_out),
+            note=f"half of the rows are within {precise(half)}{outside}",
             bars=True,
             value=f"mean {precise(bias)}",
             id=f"errors-{task}",
@@ -293,10 +294,6 @@ def _bars(name: str, value: Floats, weight: Floats, low: float, high: float) -> 
         places = np.clip(np.arange(BARS + 1), first, last)
         rows += weight[index] * np.diff(places) / (last - first)
     return Series(name, middles.tolist(), rows.tolist())
-
-
-def _outside(share: float) -> str:
-    return f"; {percent(share)} of rows are outside of the drawing" if share > 1e-6 else ""
 
 
 def rank_charts(runs: Sequence[str], task: str, suffix: str, held: Mapping[int, Mapping[str, Any]]) -> list[Chart]:

@@ -62,6 +62,9 @@ def page(runs: Sequence[RecordedRun]) -> str:
         _section("Versions and machine", environment_html(runs)),
     ]
     title = escape(" · ".join(run.name for run in runs))
+    summary = f"<p>{len(runs)} runs compared</p>"
+    if len(runs) == 1:
+        summary = f"<p>{escape(_status(runs[0]))}</p>{tiles_html(runs[0])}"
     assets = resources.files("sparrow.reports") / "assets"
     style, script = ((assets / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     return "\n".join(
@@ -71,17 +74,11 @@ def page(runs: Sequence[RecordedRun]) -> str:
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}</title><style>{style}</style></head><body>",
-            f'<header><p class="over">Sparrow</p><h1>{title}</h1>{_summary(runs)}</header>',
+            f'<header><p class="over">Sparrow</p><h1>{title}</h1>{summary}</header>',
             f"<main>{''.join(sections)}</main>",
             f"<script>{script}</script></body></html>\n",
         ]
     )
-
-
-def _summary(runs: Sequence[RecordedRun]) -> str:
-    if len(runs) > 1:
-        return f"<p>{len(runs)} runs compared</p>"
-    return f"<p>{escape(_status(runs[0]))}</p>{tiles_html(runs[0])}"
 
 
 def _status(run: RecordedRun) -> str:

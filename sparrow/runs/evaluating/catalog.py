@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-import jax
 import numpy as np
 import numpy.typing as npt
 
 from sparrow import processes
-from sparrow.config import Config, catalog_items, catalog_of, catalog_user, item_column, item_features, need
+from sparrow.config import catalog_items, catalog_of, catalog_user, item_column, item_features, need
 from sparrow.data import Batch, DataError, Items, distinct_rows, key_pairs
 from sparrow.embedding import Ragged
 from sparrow.feed import Feed
@@ -47,21 +47,20 @@ class Catalog:
         config, section = program.config, catalog_of(program.config)
         assert section is not None
         self._program, self._config, self._section = program, config, section
-        self.is_asked = config.evaluate.catalog is not True or _is_watched(config)
+        watched = (config.evaluate.early_stopping, config.train.checkpoint.best_by)
+        is_watched = any(each is not None and each.metric.startswith(PREFIX) for each in watched)
+        self.is_asked = config.evaluate.catalog is not True or is_watched
         self._item, self._user = need(item_column(config), "data", "item_column"), catalog_user(config)
         self._items: Items | None = None
         self._seen: tuple[Keys, Keys] | None = None
         self._prepare = program.preparer()
-        self._skipped: str | None = None
+        self._is_skipped = False
 
     @property
     def names(self) -> list[str]:
         return [f"{PREFIX}{metric}_at_{k}" for k in self._section.top_k for metric in ("recall", "hr", "ndcg")] + [
             f"{PREFIX}mrr"
         ]
-
-    def gather(self) -> Gathered:
-        return Gathered([], [], [])
 
     def add(self, rows: Gathered, query: Any, keys: Mapping[str, Keys]) -> None:
         if self._item not in keys:  # it holds lists, and the config does not name it
@@ -76,17 +75,17 @@ class Catalog:
         self, rows: Gathered, optimizer: OptimizerState, rest: Any, log: Callable[[str], None] | None
     ) -> dict[str, float]:
         """Return the metrics of the rows of an evaluation; none where they are left out, which is logged."""
-        if self._skipped is not None or not rows.chosen:
+        if self._is_skipped or not rows.chosen:
             return {}
         try:
             return self._results(rows, optimizer, rest)
-        except (DataError, _TooMany, ValueError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             if self.is_asked:
                 raise
             # The config does not ask for them: the rest of the evaluation stays.
-            self._skipped = f"the metrics over the whole catalog are left out: {error}"
+            self._is_skipped = True
             if log is not None:
-                log(self._skipped)
+                log(f"the metrics over the whole catalog are left out: {error}")
             return {}
 
     def _results(self, rows: Gathered, optimizer: OptimizerState, rest: Any) -> dict[str, float]:
@@ -100,7 +99,7 @@ class Catalog:
         items = self._items
         count = len(items.rows)
         if not self.is_asked and count * len(chosen) > MOST:
-            raise _TooMany(
+            raise DataError(
                 f"{len(chosen):,} rows among {count:,} items take long; set evaluate.catalog to have them, and "
                 "evaluate.steps for fewer rows"
             )
@@ -165,29 +164,10 @@ class Catalog:
                 sequences[feature.name] = Ragged(empty, np.zeros(count + 1, np.int64))
         return Batch(ids, numbers, sequences)
 
-    @property
+    @functools.cached_property
     def _item_vectors(self) -> Compiled:
-        if "_compiled" not in self.__dict__:
+        def vectors(optimizer: OptimizerState, rest: Any, feed: Feed) -> Any:
+            outputs = self._program.outputs(optimizer, rest, feed)
+            return for_this_host(self._program.embedder, outputs[TOWERS["item"]])
 
-            def vectors(optimizer: OptimizerState, rest: Any, feed: Feed) -> jax.Array:
-                outputs = self._program.outputs(optimizer, rest, feed)
-                made: jax.Array = for_this_host(self._program.embedder, outputs[TOWERS["item"]])
-                return made
-
-            self._compiled = Compiled("catalog", vectors, batch=2)
-        return self._compiled
-
-
-class _TooMany(Exception):
-    """Raised where a ranking that the config does not ask for would take long."""
-
-
-def _is_watched(config: Config) -> bool:
-    """Return whether early stopping or the best checkpoint depend on a result of the catalog."""
-    watched = (config.evaluate.early_stopping, config.train.checkpoint.best_by)
-    return any(each is not None and each.metric.startswith(PREFIX) for each in watched)
-
-
-def catalog(program: Program) -> Catalog | None:
-    """Return the catalog of a program; None: its config has none."""
-    return None if catalog_of(program.config) is None else Catalog(program)
+        return Compiled("catalog", vectors, batch=2)

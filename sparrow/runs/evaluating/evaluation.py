@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.background import behind
-from sparrow.config import Config, ConfigError, evaluate_pipeline
+from sparrow.config import Config, ConfigError, catalog_of, evaluate_pipeline
 from sparrow.data import Batch
 from sparrow.feed import IS_EXAMPLE, Feed, Prepared
 from sparrow.losses import Platt
 from sparrow.optimizer import OptimizerState
-from sparrow.runs.evaluating.catalog import catalog
+from sparrow.runs.evaluating.catalog import Catalog, Gathered
 from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.together import Batches, Requests, Together, batches_of
 from sparrow.runs.step.compiling import Compiled
@@ -79,7 +79,7 @@ class Evaluator:
         self._use_ema = program.config.train.ema is not None and program.config.evaluate.use_ema is not False
         self._every = program.config.evaluate.log_every_steps
         self._checked = False
-        self.catalog = catalog(program)
+        self.catalog = None if catalog_of(program.config) is None else Catalog(program)
 
     def log_programs(self, log: Callable[[str], None]) -> None:
         """Log each program that is compiled after the first."""
@@ -117,7 +117,7 @@ class Evaluator:
         # The states of metrics, of charts, the sum of losses and its number of rows.
         sums = self.program.embedder.on_its_devices((self.scores.init(), self._quality.init(), jnp.zeros(2)))
         examples = 0
-        rows = None if self.catalog is None else self.catalog.gather()
+        rows = Gathered([], [], [])
 
         def started() -> Generator[tuple[Any, Any, Prepared], None, None]:
             """Start the work on each batch; the device has a few at a time."""
@@ -143,7 +143,7 @@ class Evaluator:
                 np.asarray(done)  # waits for it
                 (scored, query), keys = _of_examples(arrays, prepared)
                 host = self.scores.update_host(host, scored, keys)
-                if self.catalog is not None and rows is not None:
+                if self.catalog is not None:
                     self.catalog.add(rows, query, keys)
         device, counts, total = sums
         self.curves, self.examples = self._quality.plain(counts), examples
@@ -152,7 +152,7 @@ class Evaluator:
         results |= self.scores.compute(states)
         self.reasons = self.scores.reasons(states, results)
         results |= self._calibrate()
-        if self.catalog is not None and rows is not None:
+        if self.catalog is not None:
             results |= self.catalog.results(rows, optimizer, state.rest, log)
         return results
 

@@ -36,14 +36,8 @@ def importance(
     Features that read the same columns go together, joined by " + ". A loss that grows is a feature that the model
     uses; one that hardly changes could be left out. The feature's effect through others that resemble it is not seen.
 
-    Args:
-      program: the trained program.
-      state: its state.
-      evaluator_of: returns the evaluation on rows.
-      data: an Arrow table, a frame or files with labels; None: the first rows of the config's own data to evaluate on.
-      rows: the most rows to use.
-      seed: of the permutation, one for all features.
-      log: receives a line for each feature.
+    ``evaluator_of`` returns the evaluation on rows; the other arguments are those of `Run.importance`. Features are
+    dealt by one permutation.
     """
     table = _rows(program.config, data, rows)
     evaluator = evaluator_of(table)

@@ -31,6 +31,7 @@ from sparrow.config import (
 from sparrow.data import Collisions, count_collisions
 from sparrow.feed import Pipeline
 from sparrow.files import AnyPath, at
+from sparrow.registry import nearest
 from sparrow.runs.errors import FolderError
 from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.loop.loop import Loop, Part, Trained
@@ -39,7 +40,7 @@ from sparrow.runs.loop.progress import Progress
 from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.staging import Early, Taken
 from sparrow.runs.loop.together import Batches, Together, batches_of
-from sparrow.runs.parts.evaluating import Evaluating, Watcher, check_metric
+from sparrow.runs.parts.evaluating import Evaluating, Watcher
 from sparrow.runs.parts.large_pages import Moving, keep_freed_memory, move_to_large_pages
 from sparrow.runs.parts.learned_sizes import LearnedSizes
 from sparrow.runs.parts.profiling import PROFILE, Profile
@@ -287,11 +288,12 @@ def usual_parts(
 
 
 def _check_metrics(config: Config, names: Sequence[str]) -> None:
+    """Refuse a metric that is not among the results of evaluations."""
     best_by, stopping = config.train.checkpoint.best_by, config.evaluate.early_stopping
-    if best_by is not None:
-        check_metric(best_by.metric, names, ("train", "checkpoint", "best_by", "metric"))
-    if stopping is not None:
-        check_metric(stopping.metric, names, ("evaluate", "early_stopping", "metric"))
+    for given, path in ((best_by, ("train", "checkpoint", "best_by")), (stopping, ("evaluate", "early_stopping"))):
+        if given is not None and given.metric not in names:
+            text = f"evaluation has no such result: {nearest(given.metric, names)}"
+            raise ConfigError([Problem((*path, "metric"), text)])
 
 
 class _Checking(Part):

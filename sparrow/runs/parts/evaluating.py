@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from sparrow.config import ConfigError, EarlyStopping, Problem
-from sparrow.errors import Path
-from sparrow.registry import nearest
+from sparrow.config import EarlyStopping
 from sparrow.runs.evaluating.evaluation import LOSS, EvaluationInterrupted, Evaluator
 from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.progress import Best
@@ -135,9 +133,3 @@ def is_better(value: float, best: float, mode: str, min_change: float = 0.0) -> 
     """
     gain = value - best if mode == "max" else best - value
     return not math.isnan(value) and (math.isnan(best) or gain > min_change)
-
-
-def check_metric(metric: str, names: Sequence[str], field: Path) -> None:
-    """Refuse a metric that is not among the results of evaluations."""
-    if metric not in names:
-        raise ConfigError([Problem(field, f"evaluation has no such result: {nearest(metric, names)}")])

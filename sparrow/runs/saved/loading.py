@@ -132,19 +132,12 @@ def loaded(
     except Damaged as error:
         (log or warn)(f"the best checkpoint is damaged, the last one is used: {error}")
         return _loaded(folder, config, "last", log)
-    note = f"step {held.progress.steps} is used, the best{_by(held.program.config)}; the last is {_last(folder)}"
+    by = held.program.config.train.checkpoint.best_by or held.program.config.evaluate.early_stopping
+    best = "the best" if by is None else f"the best by {by.metric}"
+    note = f"step {held.progress.steps} is used, {best}; the last is {max(RunFolder(folder).steps, default=0)}"
     if log is not None:
         log(note)
     return held._replace(note=note)
-
-
-def _by(config: Config) -> str:
-    best_by = config.train.checkpoint.best_by or config.evaluate.early_stopping
-    return "" if best_by is None else f" by {best_by.metric}"
-
-
-def _last(folder: str | AnyPath) -> int:
-    return max(RunFolder(folder).steps, default=0)
 
 
 def _loaded(folder: str | AnyPath, config: Config | None, step: Step, log: LogLine | None) -> Loaded:

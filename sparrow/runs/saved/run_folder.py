@@ -36,10 +36,7 @@ class RunFolder:
         self.remote = given if isinstance(given, Remote) else None
         self.path = given if isinstance(given, Path) else _copy(given)
         self.config = self.path / CONFIG
-        self.metrics = self.path / METRICS
-        self.tensorboard = self.path / "tensorboard"
         self.checkpoints = self.path / "checkpoints"
-        self.report = self.path / REPORT
         self._lock = self.path / LOCK
         self._status = self.path / STATUS
         self.written = written.WrittenFiles(self.path)
@@ -75,7 +72,8 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             mode = None
         except (OSError, ValueError) as error:
-            raise FolderError(f"{_short(self)}: cannot be a folder: {_why(error)}; choose another") from None
+            why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            raise FolderError(f"{_short(self)}: cannot be a folder: {why}; choose another") from None
         above = next((place for place in self.path.absolute().parents if os.path.lexists(place)), None)
         wrong = self.path if mode is not None and not stat.S_ISDIR(mode) else None
         if mode is None and above is not None and not above.is_dir():
@@ -169,7 +167,8 @@ class RunFolder:
             self.written.read()  # another process may have worked here in the meantime
             if left := file.read():
                 log(f"{_owner(left)} left this folder without finishing; this run continues")
-            _write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))
+            since = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            _write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}))
             try:
                 yield
             finally:
@@ -202,14 +201,6 @@ def _owner(text: str) -> str:
         return f"process {owner['pid']} on {owner['host']} (since {owner['since']})"
     except (ValueError, KeyError, TypeError, RecursionError):
         return _UNKNOWN
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _why(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _short(path: Any) -> str:

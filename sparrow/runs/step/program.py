@@ -13,7 +13,7 @@ from flax import nnx
 
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
 from sparrow.data import ItemCounts
-from sparrow.embedding import Embedder
+from sparrow.embedding import Embedder, EmbeddingState
 from sparrow.feed import Feed, Preparer
 from sparrow.losses import Platt, pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
@@ -43,6 +43,24 @@ class TrainState:
     optimizer: OptimizerState
     rest: Any
     metrics: States
+
+    def parts(self) -> dict[str, Any]:
+        """Return the state without tables and slots, as one tree whose paths are the names in a checkpoint."""
+        embedding = self.optimizer.embedding
+        optimizer: Any = dataclasses.replace(self.optimizer, embedding=None)  # type: ignore[arg-type]
+        return {
+            "embedding": {"step": embedding.step, "seed": embedding.seed},
+            "optimizer": optimizer,
+            "rest": self.rest,
+            "metrics": self.metrics,
+        }
+
+    @classmethod
+    def joined(cls, embedding: EmbeddingState, parts: Mapping[str, Any]) -> TrainState:
+        """Return the state of `parts` and the tables."""
+        embedding = dataclasses.replace(embedding, **parts["embedding"])
+        optimizer = dataclasses.replace(parts["optimizer"], embedding=embedding)
+        return cls(optimizer, parts["rest"], parts["metrics"])
 
 
 @dataclasses.dataclass(frozen=True)

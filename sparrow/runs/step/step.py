@@ -44,9 +44,6 @@ class Report(NamedTuple):
     go: jax.Array
 
 
-TrainStep = Callable[..., tuple[TrainState, Report]]
-
-
 class History(NamedTuple):
     """The losses of the steps of a call, and whether the run may continue after each: `Report` has those of the last.
 
@@ -76,38 +73,17 @@ class Found(NamedTuple):
     batch: PackedBatch | None
 
 
-def train_step(
-    program: Program, log: Callable[[str], None] | None = None, compiling: Context = contextlib.nullcontext
-) -> TrainStep:
-    """Return the compiled step: ``step(state, feeds, go)`` takes the micro-batches of one step; the state is donated.
-
-    Micro-batches may differ in examples, and each is weighted by them, as in one batch. ``go`` comes from the previous
-    report; without one, the step is made. ``log`` receives a line for each program after the first, and ``compiling``
-    returns a context for the time of its compilation.
-    """
-    compiled = _single(program)
-    compiled.log, compiled.compiling = log, compiling
-
-    def run(state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
-        go = program.embedder.on_its_devices(jnp.array(True)) if go is None else go
-        made: tuple[TrainState, Report] = compiled(state, alike(program.embedder, feeds), go)
-        return made
-
-    return run
-
-
 class Steps:
     """The compiled steps of a run: one in a call, or ``train.steps_per_call`` of them; each call donates the state."""
 
     kept: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, program: Program) -> None:
-        self._program = program
+        self._program, self._one = program, _single(program)
 
     def log_programs(self, log: Callable[[str], None], compiling: Context) -> None:
         """Give a line to ``log`` for each program after the first, compiled in the context of ``compiling``."""
-        self._log, self._compiling = log, compiling
-        self._one = train_step(self._program, log, compiling)
+        self._one.log, self._one.compiling = log, compiling
 
     def groups(self, read: Callable[[int | None], Iterator[Taken]], left: int | None) -> Iterator[Taken]:
         """Return the batches of ``left`` steps, which ``read`` yields."""
@@ -117,11 +93,20 @@ class Steps:
         """Make the steps of a call. The feeds of several steps have one layout."""
         feeds = [tuple(prepared.feed for prepared in taken.batches) for taken in call]
         if len(feeds) == 1:
-            return *self._one(state, feeds[0], go), None
+            return *self.one(state, feeds[0], go), None
         go = jnp.array(True) if go is None else go
         made: Made = self._several(
             state, tuple(feed for own in feeds for feed in alike(self._program.embedder, own)), go
         )
+        return made
+
+    def one(self, state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
+        """Make one step of these micro-batches; ``go`` comes from the report before it.
+
+        They may differ in examples, and each is weighted by them, as in one batch.
+        """
+        go = self._program.embedder.on_its_devices(jnp.array(True)) if go is None else go
+        made: tuple[TrainState, Report] = self._one(state, alike(self._program.embedder, feeds), go)
         return made
 
     def forget(self) -> None:
@@ -145,7 +130,7 @@ class Steps:
             return state, last, History(reports.loss, reports.go)
 
         compiled = Compiled("training", steps, batch=1, donate=(0,))
-        compiled.log, compiled.compiling = self._log, self._compiling
+        compiled.log, compiled.compiling = self._one.log, self._one.compiling
         return compiled
 
 
@@ -209,7 +194,7 @@ def looking_ahead(program: Program) -> Compiled:
 
     ``found`` are the activations of each of ``feeds``. The step looks up ``following``, the micro-batches of the next
     step, before it updates the tables, and also returns their activations: as they were then (``train.pipeline:
-    stale``), or as they are after the update (``patch``). It is as `train_step` otherwise.
+    stale``), or as they are after the update (``patch``). It is as `Steps.one` otherwise.
     """
     step = one_step(program)
 
@@ -269,23 +254,10 @@ def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, tuple[
         dense = named_leaves(gradients.dense)
         norms = {path: jnp.linalg.norm(x) for path, x in dense.items()} if "gradient_norm" in summaries else {}
         kept = dense if "gradient" in summaries else {}
-        report = Report(info.loss, _sum(terms), info.grad_norm, norms, kept, go)
-        return _settled(program, TrainState(new, rest, metrics)), kept_everywhere(program.embedder, report), ahead
+        of_tasks = {task: functools.reduce(operator.add, (part[task] for part in terms)) for task in terms[0]}
+        report = Report(info.loss, of_tasks, info.grad_norm, norms, kept, go)
+        made = TrainState(new, rest, metrics)
+        made = TrainState.joined(new.embedding, kept_everywhere(program.embedder, made.parts()))
+        return made, kept_everywhere(program.embedder, report), ahead
 
     return step
-
-
-def _settled(program: Program, state: TrainState) -> TrainState:
-    """Return the state with everything but tables and slots on all devices."""
-    embedding = state.optimizer.embedding
-    optimizer: Any = dataclasses.replace(state.optimizer, embedding=None)  # type: ignore[arg-type]
-    numbers = embedding.step, embedding.seed
-    (step, seed), optimizer, rest, metrics = kept_everywhere(
-        program.embedder, (numbers, optimizer, state.rest, state.metrics)
-    )
-    embedding = dataclasses.replace(embedding, step=step, seed=seed)
-    return TrainState(dataclasses.replace(optimizer, embedding=embedding), rest, metrics)
-
-
-def _sum(terms: Sequence[dict[str, jax.Array]]) -> dict[str, jax.Array]:
-    return {task: functools.reduce(operator.add, (part[task] for part in terms)) for task in terms[0]}
