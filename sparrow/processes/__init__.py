@@ -4,7 +4,6 @@ Arrays travel by JAX's own collectives. Short messages travel through the key-va
 any thread may use, and which works while devices are busy or a process fails.
 """
 
-from sparrow.processes.failing import ELSEWHERE, cause, report_failure, watch
 from sparrow.processes.jax_private import count, index, write_programs_whole
 from sparrow.processes.joining import JoinError, Membership, join, leave, membership_of, want_cpu_devices
 from sparrow.processes.supervising import (
@@ -16,4 +15,16 @@ from sparrow.processes.supervising import (
     supervised,
     tell_progress,
 )
-from sparrow.processes.talking import awaited, everyone, is_first, led, of_first, publish, said_by_all
+from sparrow.processes.talking import (
+    ELSEWHERE,
+    awaited,
+    cause,
+    everyone,
+    is_first,
+    led,
+    of_first,
+    publish,
+    report_failure,
+    said_by_all,
+    watch,
+)

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from sparrow.processes import jax_private, talking
-from sparrow.processes.failing import watch
+from sparrow.processes.talking import watch
 
 HEARTBEAT: Final = 20
 """Seconds after which a process that no longer answers counts as lost."""

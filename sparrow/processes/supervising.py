@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final, NamedTuple, Protocol
 
-from sparrow.processes.failing import ELSEWHERE
+from sparrow.processes.talking import ELSEWHERE
 
 PATIENCE: Final = 20.0
 """Seconds that the others have to end after one process has failed."""

@@ -126,7 +126,8 @@ class Chart:
     marks: Sequence[Mark] = ()
     epochs: Sequence[float] = ()
 
-    def html(self) -> str:
+    def html(self, *, static: bool = False) -> str:
+        """Return the figure; ``static``: without the data and the buttons of the page's script."""
         drawn = [_drawn(series) for series in self.series]
         left_out = [
             f"{len(new.x):,} of {len(old.x):,} points of “{old.name}” are drawn"
@@ -142,10 +143,10 @@ class Chart:
         parts = [
             f'<figure class="chart" id="{re.sub("[^A-Za-z0-9_-]+", "-", self.id or self.title)}">',
             f"<figcaption>{escape(self.title)}{f' <b>{escape(self.value)}</b>' if self.value else ''}</figcaption>",
-            _legend(drawn, hidden) if self.legend or len(drawn) > 1 else "",
+            _legend(drawn, hidden, static) if self.legend or len(drawn) > 1 else "",
             self._svg(drawn, hidden),
             f'<p class="note">{escape("; ".join(notes))}</p>' if notes else "",
-            f'<script type="application/json">{_json(self._data(drawn))}</script>',
+            "" if static else f'<script type="application/json">{_json(self._data(drawn))}</script>',
             "</figure>",
         ]
         return "".join(parts)
@@ -282,10 +283,13 @@ def _look(series: Series, is_over: bool) -> str:
     return " ".join([f"c{series.color % COLORS} d{series.color // COLORS}", *filter(None, kinds)])
 
 
-def _legend(drawn: Sequence[Series], hidden: Mapping[int, int]) -> str:
+def _legend(drawn: Sequence[Series], hidden: Mapping[int, int], static: bool) -> str:
     keys = []
     for index, series in enumerate(drawn):
         look = _look(series, index in hidden)
+        if static:
+            keys.append(f'<span class="key {look}">{escape(series.name)}</span>')
+            continue
         keys.append(
             f'<button type="button" class="key {look}" data-series="{index}" aria-pressed="true">'
             f'<svg viewBox="0 0 18 8" aria-hidden="true"><path d="M1 4H17"/></svg>{escape(series.name)}</button>'

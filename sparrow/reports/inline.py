@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Final
@@ -35,9 +34,6 @@ STYLE: Final = """
   --c2: #35c49b; --c3: #e09cc6; --c4: #ebb94a; --c5: #a3d8fb; } }
 """
 
-_SCRIPT: Final = re.compile(r"<script.*?</script>", re.DOTALL)
-_BUTTON: Final = re.compile(r"<button [^>]*?class=\"key ([^\"]*)\"[^>]*>.*?</svg>(.*?)</button>", re.DOTALL)
-
 
 def inline(title: str, facts: Mapping[str, str], charts: Iterable[Chart] = ()) -> str:
     """Return a title, a table of facts and some charts.
@@ -46,7 +42,7 @@ def inline(title: str, facts: Mapping[str, str], charts: Iterable[Chart] = ()) -
     True
     """
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
-    drawn = "".join(_static(chart) for chart in charts)
+    drawn = "".join(chart.html(static=True) for chart in charts)
     grid = f'<div class="grid">{drawn}</div>' if drawn else ""
     return f'<div class="sparrow"><style>{STYLE}</style><p><b>{escape(title)}</b></p><table>{rows}</table>{grid}</div>'
 
@@ -57,9 +53,3 @@ def run_charts(folder: AnyPath) -> list[Chart]:
         return learning_charts([RecordedRun.read(folder)])[:MOST_CHARTS]
     except DataError:
         return []
-
-
-def _static(chart: Chart) -> str:
-    """Return a chart without the data and the buttons of the page's script."""
-    html = _SCRIPT.sub("", chart.html())
-    return _BUTTON.sub(r'<span class="key \1">\2</span>', html)

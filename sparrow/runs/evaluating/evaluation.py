@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.background import behind
-from sparrow.config import Config, ConfigError, catalog_of, evaluate_pipeline
+from sparrow.config import Config, ConfigError, Problem, catalog_of, evaluate_pipeline
 from sparrow.data import Batch
 from sparrow.feed import IS_EXAMPLE, Feed, Prepared
 from sparrow.losses import Platt
@@ -76,7 +76,6 @@ class Evaluator:
         self._quality = QualityCounts(program.config.tasks)
         self.prepare = program.preparer()
         self.pipeline = self.opened(program.config)
-        self._use_ema = program.config.train.ema is not None and program.config.evaluate.use_ema is not False
         self._every = program.config.evaluate.log_every_steps
         self._checked = False
         self.catalog = None if catalog_of(program.config) is None else Catalog(program)
@@ -112,7 +111,7 @@ class Evaluator:
         ``log`` receives a line every ``evaluate.log_every_steps`` batches. Raises `EvaluationInterrupted` where
         ``interrupted`` returns True.
         """
-        optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
+        optimizer = used_in_evaluation(self.program.config, state.optimizer)
         host = self.scores.init_host()
         # The states of metrics, of charts, the sum of losses and its number of rows.
         sums = self.program.embedder.on_its_devices((self.scores.init(), self._quality.init(), jnp.zeros(2)))
@@ -226,9 +225,18 @@ def _of_examples(arrays: Any, prepared: Prepared) -> tuple[Any, dict[str, npt.ND
     return jax.tree.map(lambda rows: np.asarray(rows)[np.repeat(there, len(rows) // len(there))], scored), held
 
 
-def averaged(state: OptimizerState) -> OptimizerState:
-    """Return the state with the average of the dense parameters instead of the latest ones."""
-    return state if state.ema is None else dataclasses.replace(state, params=state.ema.params)
+def used_in_evaluation(config: Config, state: OptimizerState, ema: bool | None = None) -> OptimizerState:
+    """Return the state with the average of the dense parameters, or without; ``ema`` None: as in evaluation."""
+    if ema and state.ema is None:
+        raise ConfigError([Problem(("train", "ema"), "the run keeps no average of the parameters; leave --ema out")])
+    if ema is None:
+        ema = config.train.ema is not None and config.evaluate.use_ema is not False
+    return dataclasses.replace(state, params=state.ema.params) if ema and state.ema is not None else state
+
+
+def prediction_batch_size(config: Config) -> int:
+    """Return the number of rows at a time in evaluations and, by default, in predictions."""
+    return config.evaluate.batch_size or config.train.batch_size
 
 
 def evaluate_export(program: Program, model: ExportedModel) -> dict[str, float]:

@@ -33,7 +33,7 @@ from sparrow.feed import Pipeline
 from sparrow.files import AnyPath, at
 from sparrow.registry import nearest
 from sparrow.runs.errors import FolderError
-from sparrow.runs.evaluating.evaluation import Evaluator
+from sparrow.runs.evaluating.evaluation import Evaluator, prediction_batch_size
 from sparrow.runs.loop.loop import Loop, Part, Trained
 from sparrow.runs.loop.placing import placed
 from sparrow.runs.loop.progress import Progress
@@ -99,7 +99,7 @@ def train(
         kept = {name: one for holder in (*parts, stepping) for name, one in holder.kept.items()} | dict(extras)
         if program.item_counts is not None:
             kept[ITEMS] = program.item_counts
-        lines += [*recorder.collisions(), *([note] if note else [])]
+        lines += [str(one) for one in hashed if one.rows < one.words] + ([note] if note else [])
         if folder is not None:
             _led(lambda: _lock(folder, stack, lines.append, resume, overwrite))
         start = None
@@ -112,7 +112,7 @@ def train(
         state, progress = start or (_first(program, lines.append), Progress(position=position))
         parts += [Moving(move_to_large_pages(state)), signals]
         if folder is not None:
-            _led(lambda: _begin(folder, is_new=start is None))
+            _led(lambda: folder.begin(is_new=start is None))
             if pipeline.stream is not None:
                 pipeline.stream.keep(folder.path / STREAM, is_new=start is None)
         if not processes.is_first():
@@ -186,12 +186,6 @@ def _lock(
     stack.enter_context(folder.locked(log))
     folder.refuse_if_unusable()  # another run may have finished in the meantime
     folder.refuse_if_taken(resume, overwrite)
-
-
-def _begin(folder: RunFolder, is_new: bool) -> None:
-    folder.begin()
-    if is_new:
-        folder.clear()
 
 
 def _built(config: Config, pipeline: Pipeline[Any]) -> tuple[Program, list[Collisions]]:
@@ -272,7 +266,7 @@ def usual_parts(
     preparers, sizes = {"train": recorder.prepare}, {"train": config.train.batch_size}
     if evaluator is not None:
         preparers["evaluate"] = evaluator.prepare
-        sizes["evaluate"] = config.evaluate.batch_size or config.train.batch_size
+        sizes["evaluate"] = prediction_batch_size(config)
     parts: list[Part] = [recorder, _Checking(program, evaluator), LearnedSizes(preparers, sizes, program.embedder)]
     if folder is not None and profile is not None:
         parts.append(Profile(folder / PROFILE, profile))

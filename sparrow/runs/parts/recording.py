@@ -15,8 +15,7 @@ from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.progress import Clock
 from sparrow.runs.loop.staging import Taken
 from sparrow.runs.recorded.environment import Environment
-from sparrow.runs.recorded.hot_words import hot_words
-from sparrow.runs.recorded.traffic import Traffic, with_ids
+from sparrow.runs.recorded.traffic import Traffic, hot_words, with_ids
 from sparrow.runs.step.program import Program
 
 
@@ -42,10 +41,6 @@ class Recorder(Part):
         self._best: dict[str, Any] | None = None
         self._log: Callable[[str], None] = print
         self._failed = False
-
-    def collisions(self) -> list[str]:
-        """Return a line for each hashed feature with fewer rows than words."""
-        return [str(one) for one in self._hashed if one.rows < one.words]
 
     def begin(self, loop: Loop, stack: contextlib.ExitStack) -> None:
         if self.folder is not None:

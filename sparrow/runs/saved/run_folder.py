@@ -133,10 +133,15 @@ class RunFolder:
             owner = _UNKNOWN
         return FolderError(f"{self} is in use by {owner}; wait for it, or choose another folder")
 
-    def begin(self) -> None:
-        """List the files that a run writes. The checkpoints of a run whose list is lost are its own."""
+    def begin(self, is_new: bool) -> None:
+        """List the files that a run writes; remove what another run left here, if this is a new one.
+
+        The checkpoints of a run whose list is lost are its own.
+        """
         lost = [] if self.written.exists else [f"checkpoints/{step}" for step in self.steps if self._is_ours(step)]
         self.written.add([*FILES, *lost])
+        if is_new:
+            self.clear()
 
     def _is_ours(self, step: int) -> bool:
         return all(os.path.exists(self.checkpoints / str(step) / name) for name in ("manifest.json", "about.json"))
