@@ -45,10 +45,10 @@ class StateSave:
     tables: Mapping[Key, TableRows]
     arrays: Mapping[str, Array]
     about: Mapping[str, Any]
-    copy_bytes: int | None = None  # the most bytes of tables that are copied; None: `copy_room`
+    copy_bytes: int | None = None  # the most bytes of tables that are copied; None: `copy_limit`
 
 
-def copy_room() -> int:
+def copy_limit() -> int:
     """Return the bytes of tables that a save may copy to host memory by default."""
     free = free_memory()
     if jax.default_backend() == "cpu" or free is None:

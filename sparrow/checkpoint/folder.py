@@ -82,7 +82,7 @@ class Checkpoints:
     ) -> Path:
         """Start to save, and return the path of the new checkpoint.
 
-        ``copy_bytes``: the most bytes of tables that are copied, and written later; None: `copy_room`. At
+        ``copy_bytes``: the most bytes of tables that are copied, and written later; None: `copy_limit`. At
         most one save holds copies at a time.
         """
         self.wait()

@@ -25,7 +25,7 @@ from sparrow.checkpoint.content import (
     IN_WORK,
     TABLES,
     StateSave,
-    copy_room,
+    copy_limit,
     entries,
     file_name,
     write_last,
@@ -47,15 +47,15 @@ def begin(path: Path, save: StateSave) -> Callable[[], None]:
     processes.led(lambda: _make_files(temporary, save), CheckpointError)
     part = PartFile(temporary)
     copies: list[tuple[str, tuple[int, ...], Any, list[tuple[int, Array]]]] = []
-    room = save.copy_bytes
-    if room is None:
-        room = copy_room() if processes.count() == 1 else COPY_BYTES
+    left = save.copy_bytes
+    if left is None:
+        left = copy_limit() if processes.count() == 1 else COPY_BYTES
     for index, (key, rows) in enumerate(save.tables.items()):
         given = file_name(index, key), rows.shape, rows.array.dtype
-        if rows.nbytes > room:
+        if rows.nbytes > left:
             part.write(*given, rows.pieces())
             continue
-        room -= rows.nbytes
+        left -= rows.nbytes
         copies.append((*given, [(0, snapshot(rows))] if processes.count() == 1 else list(rows.pieces())))
 
     def finish() -> None:

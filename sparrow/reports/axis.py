@@ -52,8 +52,8 @@ class Axis:
         if low < high and (short := least * max(abs(low), abs(high)) - (high - low)) > 0:
             low, high = low - short / 2, high + short / 2
         if low == high:  # one value alone stands in the middle
-            room = abs(low) * 0.1 or 1.0
-            low, high = low - room, high + room
+            margin = abs(low) * 0.1 or 1.0
+            low, high = low - margin, high + margin
             tight = False
         ticks = round_ticks(low, high, count)
         if not tight:

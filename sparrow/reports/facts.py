@@ -192,9 +192,9 @@ class Compared:
             return "\n".join(_row(row, list(widths.values())) for row in rows)
         label = max(map(len, columns))
         turned = [[name, *values] for name, values in columns.items()]
-        room = [label, *(max(len(row[i]) for row in turned) for i in range(1, len(self.names) + 1))]
-        if sum(room) + 2 * len(room) <= width:
-            return "\n".join(_row(row, room) for row in turned)
+        across = [label, *(max(len(row[i]) for row in turned) for i in range(1, len(self.names) + 1))]
+        if sum(across) + 2 * len(across) <= width:
+            return "\n".join(_row(row, across) for row in turned)
         return "\n\n".join(
             "\n".join(f"{name:{label}}  {values[i]}" for name, values in columns.items())
             for i in range(len(self.names))

@@ -103,12 +103,12 @@ def _notes(runs: Sequence[RecordedRun]) -> str:
 
 def _unshared(runs: Sequence[RecordedRun]) -> list[str]:
     final = [final_values(run) for run in runs]
-    said = []
+    missing = []
     for name in dict.fromkeys(name for values in final for name in values):
         having = [run.name for run, values in zip(runs, final, strict=True) if name in values]
         if len(having) < len(runs):
-            said.append(f"{name} is in {', '.join(having)} only")
-    return [f"Not every run has every number: {'; '.join(said)}."] if said else []
+            missing.append(f"{name} is in {', '.join(having)} only")
+    return [f"Not every run has every number: {'; '.join(missing)}."] if missing else []
 
 
 def _charts(title: str, charts: Sequence[Chart], text: str = "", html: str = "") -> str:

@@ -1,4 +1,4 @@
-"""`Task`: one thing to predict, as the functions of this room see it: its outputs, labels and weights."""
+"""`Task`: one thing to predict, as the functions here see it: its outputs, labels and weights."""
 
 from __future__ import annotations
 
