@@ -77,7 +77,8 @@ def join(place: Membership) -> None:
     config: Any = jax.config
     config.update("jax_enable_preemption_service", False)  # SIGTERM belongs to the training loop
     config.update("jax_cpu_collectives_implementation", "gloo")
-    where: dict[str, Any] = {"coordinator_bind_address": place.coordinator} if _is_loopback(place.coordinator) else {}
+    is_here = (place.coordinator or "").rpartition(":")[0] in ("127.0.0.1", "localhost")
+    where: dict[str, Any] = {"coordinator_bind_address": place.coordinator} if is_here else {}
     try:
         jax.distributed.initialize(
             place.coordinator,
@@ -149,7 +150,3 @@ def _is_cluster(environment: Mapping[str, str]) -> bool:
         or ("KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment)
         or "," in environment.get("TPU_WORKER_HOSTNAMES", "")
     )
-
-
-def _is_loopback(coordinator: str | None) -> bool:
-    return coordinator is not None and coordinator.rpartition(":")[0] in ("127.0.0.1", "localhost")

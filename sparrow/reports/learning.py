@@ -88,7 +88,8 @@ def rate_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
                 alike.setdefault(key, []).append(name.removeprefix(RATE))
                 steps[key] = points.steps
         for key, names in alike.items():
-            label = _joined(["tables" if name == "sparse" else name.removeprefix("sparse/") for name in names])
+            names = ["tables" if name == "sparse" else name.removeprefix("sparse/") for name in names]
+            label = ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
             label = label if len(runs) == 1 else f"{run.name}: {label}"
             values = list(key[len(steps[key]) :])
             series.append(Series(label, steps[key], values, color=len(series)))
@@ -205,10 +206,6 @@ def _epochs(runs: Sequence[RecordedRun]) -> list[int]:
 
 def _steps(series: Iterable[Series]) -> Axis:
     return Axis.around((x for line in series for x in line.x), STEP, from_zero=True, tight=True, count=5)
-
-
-def _joined(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names) if len(names) <= most else f"{', '.join(names[:2])} and {len(names) - 2} more"
 
 
 def _bytes_unit(values: Sequence[float]) -> tuple[float, str]:

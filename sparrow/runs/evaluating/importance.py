@@ -25,11 +25,11 @@ def importance(
     program: Program,
     state: TrainState,
     evaluator_of: Callable[[Any], Evaluator],
-    data: Any = None,
+    data: Any,
     *,
-    rows: int = ROWS,
-    seed: int = 0,
-    log: Callable[[str], None] = lambda line: None,
+    rows: int,
+    seed: int,
+    log: Callable[[str], None],
 ) -> dict[str, dict[str, float]]:
     """Return, by feature, how much each result grows when the feature's columns are permuted among the rows.
 

@@ -117,7 +117,7 @@ class Recorder(Part):
     def _finish(self, folder: Path, how: str, clock: Clock) -> None:
         environment = self._environment
         if environment is not None:
-            self._tried(lambda: environment.end(how, clock.times, clock.speed, self._exchange()))
+            self._tried(lambda: environment.end(how, clock, self._exchange()))
         self._write_traffic(folder, words=True)
         metrics = folder / METRICS
         if metrics.is_file() and metrics.stat().st_size:

@@ -58,6 +58,14 @@ class RunFolder:
             return {}
         return status if isinstance(status, dict) else {}
 
+    @property
+    def best(self) -> int | None:
+        """The best step that the run knows, where its checkpoint is saved; None: there is none."""
+        with contextlib.suppress(TypeError, ValueError, KeyError, IndexError):
+            best = int(self.status["best"][0])
+            return best if best in self.steps else None
+        return None
+
     def set_status(self, status: Mapping[str, Any]) -> None:
         """Write the status of the run: never half of it."""
         replace_file(self._status, (json.dumps(status, indent=1) + "\n").encode())
