@@ -15,9 +15,8 @@ import numpy as np
 from sparrow.checkpoint.blocks import Array, Key
 from sparrow.checkpoint.errors import CheckpointError, Damaged
 from sparrow.checkpoint.folder import Checkpoints, LogLine, whole
-from sparrow.checkpoint.leaves import is_scalar, named, unnamed
 from sparrow.checkpoint.saved import Saved
-from sparrow.checkpoint.tables import check_shape, placed, rows_of
+from sparrow.checkpoint.tables import check_shape, is_scalar, named, placed, rows_of, unnamed
 from sparrow.embedding import Embedder, EmbeddingState, devices_of
 from sparrow.embedding.sharding import layout as layouts
 from sparrow.embedding.sharding import placement

@@ -16,11 +16,10 @@ from sparrow.runs.loop.staging import Early, Taken, calls_of, groups_of, until_d
 from sparrow.runs.loop.together import Batches
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.saved.loading import Extra
-from sparrow.runs.step.ahead import Ahead
 from sparrow.runs.step.in_flight import Call, InFlight, Started
 from sparrow.runs.step.non_finite import NonFinite, culprit, without_shortage
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.step.step import Report, Steps
+from sparrow.runs.step.step import Ahead, Report, Steps
 
 
 class Part:

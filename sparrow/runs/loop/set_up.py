@@ -57,9 +57,8 @@ from sparrow.runs.saved.resuming import resumed
 from sparrow.runs.saved.run_folder import STREAM, RunFolder
 from sparrow.runs.saved.starting import started
 from sparrow.runs.saved.vocabularies import Vocabularies
-from sparrow.runs.step.ahead import Ahead
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.step.step import Steps, looks_ahead
+from sparrow.runs.step.step import Ahead, Steps, looks_ahead
 from sparrow.tasks import Scores, check_predictions
 
 _BEGUN: Final = itertools.count()

@@ -17,10 +17,10 @@ from typing import Any, Final, TextIO
 
 from sparrow.files import drop_output
 from sparrow.processes import tell_progress
+from sparrow.reports import METRICS
 from sparrow.runs.recorded.tensorboard import Appended, EventFile, event_file_name
-from sparrow.runs.saved.written import WrittenFiles
+from sparrow.runs.saved.run_folder import WrittenFiles
 
-METRICS: Final = "metrics.jsonl"
 TENSORBOARD: Final = "tensorboard"
 UNDEFINED: Final = "undefined"
 """The field of a line with the reasons of metrics that are NaN, by name."""

@@ -18,7 +18,7 @@ from sparrow.checkpoint import CheckpointError, Saved
 from sparrow.config import Config, ConfigError, Problem
 from sparrow.data import DataError, Feature
 from sparrow.files import AnyPath, UnsafePath, at, inside, replace_file
-from sparrow.runs.saved.written import WrittenFiles
+from sparrow.runs.saved.run_folder import WrittenFiles
 
 FOLDER: Final = "vocabularies"
 
