@@ -59,6 +59,11 @@ class RowCounts(abc.ABC):
     def hottest(self) -> tuple[Integers, Integers]:
         """Return rows and their counts, the largest first: all rows that were looked up, or the counted ones."""
 
+    @property
+    @abc.abstractmethod
+    def nbytes(self) -> int:
+        """The bytes of memory, at most."""
+
     @abc.abstractmethod
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays by name, for a checkpoint."""
@@ -96,6 +101,10 @@ class ExactCounts(RowCounts):
     def hottest(self) -> tuple[Integers, Integers]:
         rows = np.flatnonzero(self._counts)
         return _descending(rows, self._counts[rows].astype(np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        return self._counts.nbytes
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         return {"counts": self._counts.copy(), "totals": np.array([self.lookups], np.int64)}
@@ -152,6 +161,10 @@ class HottestCounts(RowCounts):
 
     def hottest(self) -> tuple[Integers, Integers]:
         return _descending(self._rows, self._counts)
+
+    @property
+    def nbytes(self) -> int:
+        return self._bits.nbytes + 2 * self.capacity * np.dtype(np.int64).itemsize
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         totals = np.array([self.lookups, self.error], np.int64)

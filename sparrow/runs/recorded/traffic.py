@@ -134,6 +134,11 @@ class Traffic:
         self._began: float | None = None
         self._counting = self._adding = 0.0  # seconds: of the thread that makes batches, and of the one that steps
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of memory, at most."""
+        return sum(table.rows.nbytes for table in self._tables.values())
+
     def sample(self, packed: PackedBatch | RoutedBatch) -> Counted | None:
         """Return the counts of a batch that is still on the host; None where there is no time for it."""
         now = self._clock()
