@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from sparrow import processes
 from sparrow.config import catalog_items, catalog_of, catalog_user, item_column, item_features, need
-from sparrow.data import Batch, DataError, Items, distinct_rows, key_pairs
-from sparrow.embedding import Ragged
+from sparrow.data import DataError, Items, distinct_rows, key_pairs
 from sparrow.feed import Feed
 from sparrow.metrics import catalog_metrics, catalog_ranks, seen_by
 from sparrow.optimizer import OptimizerState
@@ -141,28 +140,12 @@ class Catalog:
         config = self._config
         size = config.evaluate.batch_size or config.train.batch_size
         for start in range(0, len(items.rows), size):
-            batch = self._completed(items.rows.cut(start, min(start + size, len(items.rows))))
+            batch = self._program.completed(items.rows.cut(start, min(start + size, len(items.rows))))
             if processes.count() == 1:
                 prepared = self._prepare(batch)
             else:
                 prepared = self._prepare.finish(agreed(self._prepare, self._prepare.route(batch)))
             yield np.asarray(self._item_vectors(optimizer, rest, prepared.feed))[: len(batch)]
-
-    def _completed(self, items: Batch) -> Batch:
-        """Return rows of items with missing values for the features of the other tower."""
-        count = len(items)
-        ids, numbers, sequences = dict(items.ids), dict(items.numbers), dict(items.sequences)
-        for feature in (each for own in self._program.assembly.features for each in own.outputs):
-            if any(feature.name in part for part in (ids, numbers, sequences)):
-                continue
-            if feature.part == "numbers":
-                numbers[feature.name] = np.zeros((count, feature.width), np.float32)
-            elif feature.part == "ids":
-                ids[feature.name] = Ragged(np.zeros(0, np.int32), np.zeros(count + 1, np.int64))
-            else:
-                empty = np.zeros((0, feature.width), np.float32)
-                sequences[feature.name] = Ragged(empty, np.zeros(count + 1, np.int64))
-        return Batch(ids, numbers, sequences)
 
     @functools.cached_property
     def _item_vectors(self) -> Compiled:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +60,25 @@ def predict(
 
 
 def predict_table(
-    program: Program, state: TrainState, source: Any, *, columns: Sequence[str] = (), batch_size: int | None = None
+    program: Program,
+    state: TrainState,
+    source: Any,
+    *,
+    batch_size: int | None = None,
+    needed: Container[str] | None = None,
 ) -> Any:
-    """Predict every row of a source, in its order, as `predict` does, into an Arrow table."""
+    """Predict every row of a source, in its order, as `predict` does, into an Arrow table.
+
+    ``needed``: the features that are read; all others are missing in every row. None: all are read.
+    """
     prepare, compute, finish = computing(program, state)
+    features = [feature for feature in program.assembly.features if needed is None or feature.name in needed]
     predicted = Predicted(
         source_like(program.config, source),
-        program.assembly.features,
-        prepare,
+        features,
+        prepare if needed is None else lambda batch: prepare(program.completed(batch)),
         compute,
-        columns,
+        (),
         batch_size or prediction_batch_size(program.config),
         finish,
     )

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
-from sparrow.data import ItemCounts
-from sparrow.embedding import Embedder, EmbeddingState
+from sparrow.data import Batch, ItemCounts
+from sparrow.embedding import Embedder, EmbeddingState, Ragged
 from sparrow.feed import Feed, Preparer
 from sparrow.losses import Platt, pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
@@ -159,6 +160,22 @@ class Program:
         scaled = {name: self.config.tasks[name].calibrated(Platt(*values)) for name, values in by_task.items()}
         config = self.config.model_copy(update={"tasks": {**self.config.tasks, **scaled}})
         return dataclasses.replace(self, config=config)
+
+    def completed(self, batch: Batch) -> Batch:
+        """Return rows of some features with missing values for all others, such as those of the other tower."""
+        count = len(batch)
+        ids, numbers, sequences = dict(batch.ids), dict(batch.numbers), dict(batch.sequences)
+        for feature in (each for own in self.assembly.features for each in own.outputs):
+            if any(feature.name in part for part in (ids, numbers, sequences)):
+                continue
+            if feature.part == "numbers":
+                numbers[feature.name] = np.zeros((count, feature.width), np.float32)
+            elif feature.part == "ids":
+                ids[feature.name] = Ragged(np.zeros(0, np.int32), np.zeros(count + 1, np.int64))
+            else:
+                empty = np.zeros((0, feature.width), np.float32)
+                sequences[feature.name] = Ragged(empty, np.zeros(count + 1, np.int64))
+        return dataclasses.replace(batch, ids=ids, numbers=numbers, sequences=sequences)
 
     def init(self) -> TrainState:
         """Return the state before the first step, which depends on the seed alone."""
