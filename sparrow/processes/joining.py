@@ -58,14 +58,11 @@ def membership_of(
     True
     """
     given = {"--coordinator": coordinator, "--num-processes": num_processes, "--process-id": process_id}
+    if coordinator is not None and num_processes is not None and process_id is not None:
+        return _checked(coordinator, num_processes, process_id, devices)
     missing = [name for name, value in given.items() if value is None]
     if len(missing) < len(given):
-        if missing:
-            raise JoinError(f"{', '.join(missing)}: missing; a process of a group needs {', '.join(given)}")
-        assert coordinator is not None
-        assert num_processes is not None
-        assert process_id is not None
-        return _checked(coordinator, num_processes, process_id, devices)
+        raise JoinError(f"{', '.join(missing)}: missing; a process of a group needs {', '.join(given)}")
     if all(environment.get(name) for name in TORCHRUN):
         return _torchrun(environment)
     return Membership() if _is_cluster(environment) else None

@@ -72,7 +72,9 @@ def predict_table(
     ``needed``: the features that are read; all others are missing in every row. None: all are read.
     """
     prepare, compute, finish = computing(program, state)
-    features = [feature for feature in program.assembly.features if needed is None or feature.name in needed]
+    features = program.assembly.features
+    if needed is not None:
+        features = tuple(own for own in features if any(each.name in needed for each in own.outputs))
     predicted = Predicted(
         source_like(program.config, source),
         features,
