@@ -31,7 +31,7 @@ from sparrow import runs
 from sparrow.data import Tables
 from sparrow.embedding import mix64
 from sparrow.runs.loop.loop import Loop
-from sparrow.runs.step.step import train_step
+from sparrow.runs.step.step import Steps
 
 FEATURES = 26
 NAMES = [f"id_{i}" for i in range(FEATURES)]
@@ -165,7 +165,7 @@ def bare(given: dict[str, Any], options: argparse.Namespace) -> float:
     pipeline = configs.train_pipeline(program.config, program.preparer(use="train"))
     batches: Iterator[Any] = iter(pipeline)
     feeds = [(next(batches).feed,) for _ in range(8)]
-    step, state, report = train_step(program), program.init(), None
+    step, state, report = Steps(program).one, program.init(), None
     for count in (10, options.bare):
         began = time.perf_counter()
         for number in range(count):

@@ -86,7 +86,7 @@ def real(devices: int) -> list[dict[str, float]]:
 
     from sparrow.config import train_pipeline
     from sparrow.runs import Program
-    from sparrow.runs.step.step import train_step
+    from sparrow.runs.step.step import Steps
 
     cases: list[list[Any]] = []
     made: list[dict[str, float]] = []
@@ -95,7 +95,7 @@ def real(devices: int) -> list[dict[str, float]]:
         pipeline = train_pipeline(large(ROWS, DIM, batch, small=True))
         pipeline.prepare = program.preparer()
         feed = next(iter(pipeline)).feed
-        state, step = program.init(), train_step(program)
+        state, step = program.init(), Steps(program).one
         run = jax.jit(lambda s, f, step=step: step(s, (f,)), donate_argnums=0).lower(state, feed).compile()
         share = (devices - 1) / devices  # the rest stays on the device
         rows, dense = (share * count for count in all_to_alls(run.as_text()))

@@ -27,7 +27,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -38,7 +37,6 @@ from sparrow import runs
 from sparrow.data import Criteo
 from sparrow.runs.loop import set_up
 from sparrow.runs.step import step as steps
-from sparrow.runs.step.step import train_step
 
 HERE = pathlib.Path(__file__).parent
 TRAINER = "trainer"
@@ -127,7 +125,7 @@ class Ours:
             self.feeds.append(prepared.feed)
             if len(self.feeds) == ready:
                 break
-        self.step = train_step(self.program)
+        self.step = steps.Steps(self.program).one
         self.bare(20)
 
     def _pipeline(self) -> Any:
@@ -167,12 +165,12 @@ class Ours:
 
     def loop(self) -> float:
         """Seconds of Python in one iteration of the trainer: its batches are ready, and its step does nothing."""
-        real, batches = steps.train_step, self.feeds
+        real, batches = steps.Steps.one, self.feeds
         report = self.step(self.state, (batches[0],))
         self.state = report[0]
 
-        def idle(program: Any, log: Any = None, paused: Any = None) -> Callable[..., Any]:
-            return lambda state, feeds, go=None: (state, report[1])
+        def idle(own: Any, state: Any, feeds: Any, go: Any = None) -> Any:
+            return state, report[1]
 
         pipeline = configs.train_pipeline(self.config, self.program.preparer())
         ready = list(zip(range(8), pipeline, strict=False))
@@ -182,7 +180,7 @@ class Ours:
                 for _ in range(2000):
                     yield ready[0][1]
 
-        steps.train_step, made = idle, []
+        steps.Steps.one, made = idle, []
         train_pipeline = set_up.train_pipeline
         set_up.train_pipeline = lambda config: _as(Ready, train_pipeline(config))
         try:
@@ -190,7 +188,7 @@ class Ours:
             trained = runs.train(self.config.model_copy(update={"train": one}), stream=io.StringIO())
             made.append(self.config.train.batch_size / trained.examples_per_second)
         finally:
-            steps.train_step, set_up.train_pipeline = real, train_pipeline
+            steps.Steps.one, set_up.train_pipeline = real, train_pipeline
         return made[0]
 
 

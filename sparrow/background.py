@@ -43,14 +43,14 @@ def prefetch(
     [0, 1, 2]
     """
     made: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    room = threading.Semaphore(ahead)
+    slots = threading.Semaphore(ahead)
     stop = threading.Event()
 
     def work() -> None:
         iterator = items()
         try:
             for item in iterator:
-                room.acquire()
+                slots.acquire()
                 if stop.is_set():
                     return
                 made.put((item, None))
@@ -84,12 +84,12 @@ def prefetch(
                 return
             if error is not None:
                 raise error
-            room.release()
+            slots.release()
             yield item
             del item
     finally:
         stop.set()
-        room.release()  # a thread that waits for room then sees the stop at once
+        slots.release()  # a thread that waits for a slot then sees the stop at once
         end(thread, is_done)
 
 

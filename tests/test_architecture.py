@@ -16,7 +16,7 @@ ANSWERS = {
     "sparrow/checkpoint/folder.py": "str(step)",
     "sparrow/kernels/backend_choice.py": "def choose(",
     "sparrow/config/sections/train.py": "class Train(",
-    "sparrow/runs/parts/stopping.py": "class Watch",
+    "sparrow/runs/parts/evaluating.py": "class Watch",
     "sparrow/reports/curves.py": "recall",
     "sparrow/kernels/rounding.py": "def round_stochastic",
     "sparrow/kernels/ids/types.py": "5. *Given out.*",

@@ -1,6 +1,6 @@
 """Checkpoints: a run's state on disk, complete or not at all, with damage detected before use.
 
-A checkpoint is a folder, written through Orbax under a temporary name and then renamed::
+A checkpoint is a folder, written under a temporary name and then renamed::
 
     <step>/tables/            one .npy file per table and per slot, by logical name
     <step>/state.safetensors  every other array, by name
@@ -16,11 +16,10 @@ them, `Saved` reads one, `rows_of` and `placed` name the tables of an `Embedder`
 from sparrow.checkpoint.blocks import Key, TableRows
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
 from sparrow.checkpoint.folder import Checkpoints, passed_over, saved_steps, whole
-from sparrow.checkpoint.leaves import named, plain, unnamed
 from sparrow.checkpoint.links import changed_bytes, changed_of
 from sparrow.checkpoint.own_loop import StateCheckpoints, restore_orbax
 from sparrow.checkpoint.saved import Saved
-from sparrow.checkpoint.tables import check_shape, placed, rows_of
+from sparrow.checkpoint.tables import check_shape, named, placed, plain, rows_of, unnamed
 
 __all__ = ["CheckpointError", "Damaged", "StateCheckpoints", "restore_orbax"]
 

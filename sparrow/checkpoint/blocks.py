@@ -9,16 +9,16 @@ from __future__ import annotations
 import io
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.checkpoint.errors import Damaged
-from sparrow.checkpoint.extents import Extent, add
+from sparrow import processes
+from sparrow.checkpoint.errors import Damaged, altered
 from sparrow.checkpoint.spread import BLOCK_BYTES, Spread
 from sparrow.checkpoint.transfer import blocks as host_blocks
 from sparrow.checkpoint.transfer import copied, is_in_host_memory
@@ -51,13 +51,11 @@ class TableRows(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of these rows alone."""
         pieces = 1 if self.spread is None else self.spread.layout.columns
         return (self.num_rows, *(size * pieces for size in self.array.shape[1:]))
 
     @property
     def nbytes(self) -> int:
-        """The bytes of these rows."""
         return math.prod(self.shape) * int(self.array.dtype.itemsize)
 
     def blocks(self) -> Iterator[Array]:
@@ -78,10 +76,16 @@ class TableRows(NamedTuple):
             yield block
 
     def pieces(self) -> Iterator[tuple[int, Array]]:
-        """Return the rows that this process holds, each piece with its first row; all processes call this together."""
-        if self.spread is None:
-            raise ValueError("tables on one device are written by `blocks`")
-        yield from self.spread.pieces(self.array, self.start, self.start + self.num_rows)
+        """Yield the rows that this process writes, each piece with its first row; all processes call this together."""
+        if processes.count() == 1:
+            first = 0
+            for block in self.blocks():
+                yield first, block
+                first += len(block)
+        elif self.spread is None:
+            raise ValueError("tables on one device cannot be saved by several processes; give the embedder a mesh")
+        else:
+            yield from self.spread.pieces(self.array, self.start, self.start + self.num_rows)
 
 
 def block_rows(row_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
@@ -93,11 +97,9 @@ def block_rows(row_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
     return 1 << (max(1, block_bytes // max(1, row_bytes)).bit_length() - 1)
 
 
-def snapshot(rows: TableRows) -> list[Array]:
+def snapshot(rows: TableRows) -> Array:
     """Return a copy of the rows in plain memory, which training does not change; several threads copy."""
-    made = copied(rows.shape, rows.array.dtype, rows.blocks())
-    size = block_rows(rows.nbytes // max(rows.num_rows, 1), PINNED_BYTES)
-    return [made[first : first + size] for first in range(0, len(made), size)]
+    return copied(rows.shape, rows.array.dtype, rows.blocks())
 
 
 class Written(NamedTuple):
@@ -111,63 +113,28 @@ def write(path: Path, shape: tuple[int, ...], dtype: Any, blocks: Iterable[Array
     """Write the rows to a file; it is not yet flushed to the disk."""
     header = header_of(shape, dtype)
     size, crc = len(header), zlib.crc32(header)
-    with path.open("wb", buffering=0) as file:
-        _write_all(file, header)
+    with path.open("wb") as file:
+        file.write(header)
         for block in blocks:
             data: Any = as_bytes(block)
-            _write_all(file, data)
+            file.write(data)
             size, crc = size + len(data), zlib.crc32(data, crc)
     return Written(size, crc)
 
 
-class Reader:
-    """Rows of a file in any order, for a process that needs a part of them; notes the checksums of its parts.
-
-    After an error it returns zeros: the caller takes all rows, and `problem` holds the reason.
-    """
-
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any) -> None:
-        self._path, self._shape, self._dtype = path, shape, jnp.dtype(dtype)
-        self._header = len(header_of(shape, dtype))
-        self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * self._dtype.itemsize
-        self.extents: list[Extent] = []
-        self.problem: str | None = None
-        self.change: Callable[[int, Array], Array] = lambda first, rows: rows  # what newer links of a chain replace
-
-    def between(self, first: int, last: int) -> Array:
-        """Return rows ``first`` to ``last``."""
-        size, place = (last - first) * self._row_bytes, self._header + first * self._row_bytes
-        data = bytearray(size)
-        try:
-            with self._path.open("rb", buffering=0) as file:
-                file.seek(place)
-                data = _exactly(file, size, self._path)
-        except (OSError, Damaged) as error:
-            self.problem = self.problem or str(error)
-        add(self.extents, Extent(place, size, zlib.crc32(data)))
-        rows: Array = np.frombuffer(data, np.uint8).view(self._dtype).reshape(last - first, *self._shape[1:])
-        return self.change(first, rows)
-
-    def with_header(self) -> list[Extent]:
-        """Return the extents, and that of the header."""
-        header = header_of(self._shape, self._dtype)
-        return [Extent(0, len(header), zlib.crc32(header)), *self.extents]
-
-
 def read(path: Path, shape: tuple[int, ...], dtype: Any, written: Written) -> Iterator[tuple[int, Array]]:
     """Yield blocks of rows with the number of the first; at the end raise `Damaged` if the checksum is wrong."""
-    header = header_of(shape, dtype)
-    row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * jnp.dtype(dtype).itemsize
+    header, row_bytes = header_of(shape, dtype), math.prod(shape[1:]) * int(jnp.dtype(dtype).itemsize)
     size = block_rows(row_bytes)
-    with path.open("rb", buffering=0) as file:
-        crc = zlib.crc32(_exactly(file, len(header), path))
+    with path.open("rb") as file:
+        crc = zlib.crc32(exactly(file, len(header), path))
         for first in range(0, shape[0], size):
             count = min(size, shape[0] - first)
-            data = _exactly(file, count * row_bytes, path)
+            data = exactly(file, count * row_bytes, path)
             crc = zlib.crc32(data, crc)
-            yield first, np.frombuffer(data, np.uint8).view(jnp.dtype(dtype)).reshape(count, *shape[1:])
+            yield first, rows_in(data, count, shape, dtype)
         if file.read(1) or crc != written.crc:
-            raise Damaged(f"{path}: its bytes are not those that were written")
+            raise altered(path)
 
 
 def file_size(shape: tuple[int, ...], dtype: Any) -> int:
@@ -190,23 +157,20 @@ def header_of(shape: tuple[int, ...], dtype: Any) -> bytes:
     return header.getvalue()
 
 
+def rows_in(data: bytes, count: int, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return ``count`` rows of a table of this shape, from their bytes."""
+    rows: Array = np.frombuffer(data, np.uint8).view(jnp.dtype(dtype)).reshape(count, *shape[1:])
+    return rows
+
+
 def as_bytes(block: Array) -> npt.NDArray[np.uint8]:
     """Return the bytes of rows, in the order of the file."""
     return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
 
 
-def _write_all(file: io.FileIO, data: bytes | memoryview) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]
-
-
-def _exactly(file: io.FileIO, count: int, path: Path) -> bytearray:
-    data = bytearray(count)
-    view = memoryview(data)
-    while view:
-        got = file.readinto(view)
-        if not got:
-            raise Damaged(f"{path}: it was cut off")
-        view = view[got:]
+def exactly(file: BinaryIO, count: int, path: Path) -> bytes:
+    """Return the next bytes of a file, or raise `Damaged` where it ends before."""
+    data = file.read(count)
+    if len(data) != count:
+        raise Damaged(f"{path}: it was cut off")
     return data

@@ -28,12 +28,20 @@ def unreadable(path: str | os.PathLike[str], error: OSError) -> CheckpointError:
     >>> unreadable("run/checkpoints/7", OSError(errno.EIO, os.strerror(errno.EIO)))
     Damaged('run/checkpoints/7: cannot be read: Input/output error')
     """
+    if isinstance(error, FileNotFoundError):
+        return Damaged(f"{os.fspath(path)}: it is missing")
     kind = CheckpointError if error.errno in OWN_LIMITS else Damaged
     return kind(f"{os.fspath(path)}: cannot be read: {error.strerror or error}")
 
 
-def sentence(error: Exception) -> str:
+def altered(path: str | os.PathLike[str]) -> Damaged:
+    """Return the error to raise for a file with another content than the one that was written."""
+    return Damaged(f"{os.fspath(path)}: its bytes are not the ones that were written")
+
+
+def sentence(error: BaseException) -> str:
     """Return the reason of a failure in a few words."""
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.strerror:
         return "the disk is full" if error.errno == errno.ENOSPC else f"{error.filename or ''} {error.strerror}".strip()
-    return str(error)
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

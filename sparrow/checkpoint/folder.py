@@ -14,18 +14,17 @@ from typing import Any
 
 from sparrow import processes
 from sparrow.checkpoint.blocks import Array, Key, TableRows
-from sparrow.checkpoint.content import FORMAT_VERSION, NUMBER, StateSave
-from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
-from sparrow.checkpoint.group_writer import GroupWriter
+from sparrow.checkpoint.content import FORMAT_VERSION, IN_WORK, NUMBER, StateSave
+from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, sentence
 from sparrow.checkpoint.holding import remove
 from sparrow.checkpoint.links import ARRAYS, ID, PARENT, ancestors, compact, difference, write_link
 from sparrow.checkpoint.saved import Saved
-from sparrow.checkpoint.single_writer import SingleWriter
+from sparrow.checkpoint.writer import begin
 from sparrow.embedding import ChangedRows
 from sparrow.files import sync
 
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
-_DELETED, _DAMAGED, _IN_WORK = ".deleted", ".damaged", ".orbax-checkpoint-tmp"
+_DELETED, _DAMAGED = ".deleted", ".damaged"
 
 LogLine = Callable[[str], None]
 
@@ -66,8 +65,8 @@ class Checkpoints:
             except OSError as error:
                 raise CheckpointError(f"{folder}: cannot be made: {error.strerror}") from None
         self._sweep()
-        self._writer = SingleWriter() if processes.count() == 1 else GroupWriter()
-        self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-links")
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-checkpoint")
+        self._saving: concurrent.futures.Future[None] | None = None
         self._linking: concurrent.futures.Future[None] | None = None
         self._parent: dict[str, Any] | None = None
         self._arrays: Mapping[str, Array] = {}
@@ -83,16 +82,19 @@ class Checkpoints:
     ) -> Path:
         """Start to save, and return the path of the new checkpoint.
 
-        ``copy_bytes``: the most bytes of tables that are copied, and written later; None: `copy_room`. At
+        ``copy_bytes``: the most bytes of tables that are copied, and written later; None: `copy_limit`. At
         most one save holds copies at a time.
         """
         self.wait()
         self._remove_old()
         own = {ID: secrets.token_hex(8)}
         path, args = self._path(step), StateSave(tables, arrays, {**about, **own, NUMBER: step}, copy_bytes)
-        self._guarded(lambda: self._writer.save(path.absolute(), args))
+        self._guarded(lambda: self._start(begin(path.absolute(), args)))
         self._parent, self._arrays, self._links = {"step": step, **own}, arrays, 0
         return path
+
+    def _start(self, work: Callable[[], None]) -> None:
+        self._saving = self._pool.submit(work)
 
     @property
     def can_link(self) -> bool:
@@ -117,6 +119,7 @@ class Checkpoints:
           compact_after: the links after which a chain is made a full checkpoint, in the background; None: never.
         """
         self._wait_for_link()
+        saving = self._saving
         parent, before, path = self._parent, self._arrays, self._path(step)
         own = {ID: secrets.token_hex(8)}
         described = {"form": FORMAT_VERSION, **about, **own, NUMBER: step, PARENT: parent, ARRAYS: list(arrays)}
@@ -126,7 +129,8 @@ class Checkpoints:
 
         def work() -> None:
             rows, others = changed(), difference(before, arrays)
-            self._writer.wait_until_finished()  # its parent: a link never appears before what it stands on
+            if saving is not None:
+                saving.result()  # a link never appears without what it stands on
             write_link(path, rows, others, described)
             if is_long:
                 self._compact(path)
@@ -150,23 +154,28 @@ class Checkpoints:
     def wait(self) -> None:
         """Wait until the current checkpoint is complete."""
         self._wait_for_link()
-        self._guarded(self._writer.wait_until_finished)
+        self._wait_for_save()
         self._guarded(lambda: sync(self.folder))
+
+    def _wait_for_save(self) -> None:
+        if self._saving is not None:
+            saving, self._saving = self._saving, None
+            self._guarded(saving.result)
 
     def check(self) -> None:
         """Raise the error of the background thread, if there is one by now; do not wait."""
         if self._linking is not None and self._linking.done():
             self._wait_for_link()
-        self._guarded(self._writer.check_for_errors)
+        if self._saving is not None and self._saving.done():
+            self._wait_for_save()
 
     def close(self) -> None:
-        """Wait, remove old ones, and end the background threads."""
+        """Wait, remove old ones, and end the background thread."""
         try:
             self.wait()
             self._remove_old()
         finally:
             self._pool.shutdown()
-            self._writer.close()
 
     def set_aside(self, step: int) -> None:
         """Rename a damaged checkpoint, so that its step can be saved again."""
@@ -215,7 +224,7 @@ class Checkpoints:
             raise CheckpointError(f"{self.folder}: cannot be read: {error.strerror}") from None
         for name in names:
             step, dot, rest = name.partition(".")
-            if _is_step(step) and (dot + rest == _DELETED or rest.startswith(_IN_WORK[1:])) and self._owns(int(step)):
+            if _is_step(step) and (dot + rest == _DELETED or rest.startswith(IN_WORK[1:])) and self._owns(int(step)):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def _guarded(self, work: Callable[[], Any]) -> None:
@@ -226,7 +235,7 @@ class Checkpoints:
         except Exception as error:
             with contextlib.suppress(CheckpointError):
                 self._sweep()  # frees space on a full disk
-            raise CheckpointError(f"{self.folder}: a checkpoint could not be saved: {_sentence(error)}") from error
+            raise CheckpointError(f"{self.folder}: a checkpoint could not be saved: {sentence(error)}") from error
 
 
 def saved_steps(folder: Path) -> list[int]:
@@ -289,10 +298,3 @@ def whole(folder: Path, log: LogLine) -> Iterator[Saved]:
 def passed_over(step: int, error: Damaged) -> str:
     """Return the line of the log for a damaged checkpoint."""
     return f"checkpoint {step} is damaged and was skipped: {error}"
-
-
-def _sentence(error: BaseException) -> str:
-    if os.strerror(errno.ENOSPC) in str(error):
-        return "the disk is full"
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from sparrow.checkpoint.errors import Vanished, unreadable
@@ -40,27 +41,29 @@ def remove(path: Path, doomed: Path) -> bool:
     A folder under a step's name is always complete, because it is renamed first. Raises `OSError` for a folder that
     cannot be renamed; files that cannot be removed stay under the name ``doomed``.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if not _locked(descriptor, fcntl.LOCK_EX):
-            return False
-        shutil.rmtree(doomed, ignore_errors=True)
-        os.rename(path, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
-        return True
-    finally:
-        os.close(descriptor)
+    with _alone(path) as is_free:
+        if is_free:
+            shutil.rmtree(doomed, ignore_errors=True)
+            os.rename(path, doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+    return is_free
 
 
 def is_held(path: Path) -> bool:
     """Return whether a reader holds a checkpoint now."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            return not _locked(descriptor, fcntl.LOCK_EX)
-        finally:
-            os.close(descriptor)
+    with contextlib.suppress(OSError), _alone(path) as is_free:
+        return not is_free
     return False
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[bool]:
+    """Hold the folder alone inside the block, and yield True; or yield False where a reader holds it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield _locked(descriptor, fcntl.LOCK_EX)
+    finally:
+        os.close(descriptor)
 
 
 def _locked(descriptor: int, kind: int) -> bool:

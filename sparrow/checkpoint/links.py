@@ -28,7 +28,7 @@ import safetensors
 import safetensors.numpy
 
 from sparrow.checkpoint.blocks import Array, write
-from sparrow.checkpoint.content import TABLES, write_last, write_state
+from sparrow.checkpoint.content import ABOUT, IN_WORK, TABLES, described, write_last, write_state
 from sparrow.checkpoint.holding import remove
 from sparrow.embedding import ChangedRows
 from sparrow.files import exchange, sync, write_durably
@@ -37,8 +37,6 @@ CHANGED: Final = "changed.safetensors"
 ID: Final = "id"
 PARENT: Final = "parent"
 ARRAYS: Final = "arrays"
-IN_WORK: Final = ".orbax-checkpoint-tmp"
-"""In the name of a folder that is not complete."""
 
 
 def changed_bytes(changed: Mapping[str, ChangedRows]) -> bytes:
@@ -165,7 +163,7 @@ def write_link(
 def parent_of(path: Path) -> int | None:
     """Return the step of the parent of a checkpoint; None: it has none, or cannot be read."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        return int(json.loads((path / "about.json").read_bytes())[PARENT]["step"])
+        return int(json.loads((path / ABOUT).read_bytes())[PARENT]["step"])
     return None
 
 
@@ -192,15 +190,12 @@ def compact(saved: Any) -> None:
     (partial / TABLES).mkdir(parents=True)
     written = {}
     for key, table in saved.tables.items():
-        blocks = (block for _, block in saved.blocks(key))
+        blocks = (block for _, block in saved.rows(key))
         written[table.file] = write(partial / table.file, table.shape, jnp.dtype(table.dtype), blocks)
         sync(partial / table.file)
     write_state(partial, saved.arrays())
     about = {name: value for name, value in saved.about.items() if name not in (PARENT, ARRAYS, "form")}
-    entries = [
-        {"table": key.table, "slot": key.slot, "file": t.file, "shape": list(t.shape), "dtype": t.dtype}
-        for key, t in saved.tables.items()
-    ]
+    entries = [described(key, table.file, table.shape, table.dtype) for key, table in saved.tables.items()]
     write_last(partial, {**about, "tables": entries}, written)
     if exchange(partial, path):
         shutil.rmtree(partial, ignore_errors=True)  # the link: its readers hold all of it in memory

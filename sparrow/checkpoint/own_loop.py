@@ -15,9 +15,8 @@ import numpy as np
 from sparrow.checkpoint.blocks import Array, Key
 from sparrow.checkpoint.errors import CheckpointError, Damaged
 from sparrow.checkpoint.folder import Checkpoints, LogLine, whole
-from sparrow.checkpoint.leaves import is_scalar, named, unnamed
 from sparrow.checkpoint.saved import Saved
-from sparrow.checkpoint.tables import check_shape, placed, rows_of
+from sparrow.checkpoint.tables import check_shape, is_scalar, named, placed, rows_of, unnamed
 from sparrow.embedding import Embedder, EmbeddingState, devices_of
 from sparrow.embedding.sharding import layout as layouts
 from sparrow.embedding.sharding import placement
@@ -199,7 +198,6 @@ class _Moved:
             yield first, self.between(first, min(first + ROWS, self.rows.stop - self.rows.start))
 
     def between(self, first: int, last: int) -> Array:
-        """Return the rows ``first`` to ``last`` of the table."""
         rows, pieces = np.arange(self.rows.start + first, self.rows.start + last), []
         for piece in range(1 if self.array.ndim == 1 else self.layout.columns):
             owners, local = self.layout.place(rows + piece * self.layout.num_rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,13 +15,13 @@ import safetensors
 import safetensors.numpy
 
 from sparrow import processes
-from sparrow.checkpoint.blocks import Array, Key, Reader, Written, file_size, read
-from sparrow.checkpoint.content import ABOUT, FORMAT_VERSION, NUMBER, STATE
-from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, unreadable
-from sparrow.checkpoint.extents import Extent, joined
+from sparrow.checkpoint.blocks import Array, Key, Written, exactly, file_size, header_of, read, rows_in
+from sparrow.checkpoint.content import ABOUT, FORMAT_VERSION, NUMBER, STATE, check, read_checked, read_manifest
+from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, altered, unreadable
+from sparrow.checkpoint.extents import Extent, add, joined
 from sparrow.checkpoint.holding import Hold
 from sparrow.checkpoint.links import ARRAYS, CHANGED, ID, PARENT, changed_of, merged, overlaid, patched
-from sparrow.checkpoint.manifest import check, read_checked, read_manifest
+from sparrow.embedding import ChangedRows
 from sparrow.files import fill, typed
 
 
@@ -44,24 +45,60 @@ class _Entry:
 
 
 class SavedRows:
-    """The rows of a table or slot: all of them in blocks, by iteration; or a process's part of them."""
+    """The rows of a table or slot: all of them in blocks, by iteration; or a process's part of them.
+
+    Blocks come each with the number of its first row; `Damaged` is raised last. After an error in a part, its rows are
+    zeros: all processes take all rows, and `check` raises the reason.
+    """
 
     def __init__(self, saved: Saved, key: Key) -> None:
-        self._saved, self._key = saved, key
-        self._reader: Reader | None = None
+        self._base, self._slot, table = saved.base, key.slot or "", saved.tables[key]
+        self._path, self._shape, self._dtype = self._base.path / table.file, table.shape, table.dtype
+        self._written = self._base.files[table.file]
+        self._changed = saved.changed.get(key.table)  # what links of a chain replace
+        self._extents: list[Extent] = []
+        self._problem: str | None = None
 
     def __iter__(self) -> Iterator[tuple[int, Array]]:
-        return self._saved.blocks(self._key)
+        try:
+            for first, block in read(self._path, self._shape, self._dtype, self._written):
+                yield first, overlaid(self._changed, self._slot, first, block)
+        except (OSError, Damaged) as error:
+            raise self._base.reason(self._path, error) from None
 
     def between(self, first: int, last: int) -> Array:
-        """Return rows ``first`` to ``last``."""
-        if self._reader is None:
-            self._reader = self._saved.reader(self._key)
-        return self._reader.between(first, last)
+        """Return rows ``first`` to ``last``, and note the checksum of their bytes."""
+        header = len(header_of(self._shape, self._dtype))
+        row_bytes = (file_size(self._shape, self._dtype) - header) // max(self._shape[0], 1)
+        size, place = (last - first) * row_bytes, header + first * row_bytes
+        data = bytes(size)
+        try:
+            with self._path.open("rb") as file:
+                file.seek(place)
+                data = exactly(file, size, self._path)
+        except (OSError, Damaged) as error:
+            self._problem = self._problem or str(error)
+        add(self._extents, Extent(place, size, zlib.crc32(data)))
+        rows = rows_in(data, last - first, self._shape, self._dtype)
+        return overlaid(self._changed, self._slot, first, rows)
 
     def check(self) -> None:
-        """Compare the checksum of the rows that all processes have read; they call this together."""
-        self._saved.check_parts(self._key, self._reader or self._saved.reader(self._key))
+        """Raise `Damaged` in every process where one could not read its part, or the parts are not what was written.
+
+        All processes call this together, and have read all rows.
+        """
+        header = header_of(self._shape, self._dtype)
+        own = [Extent(0, len(header), zlib.crc32(header)), *self._extents] if processes.is_first() else self._extents
+        told = processes.said_by_all([self._problem, own])
+        if problem := next((problem for problem, _ in told if problem), None):
+            self._base.raise_if_vanished()
+            raise Damaged(problem)
+        try:
+            whole = joined(Extent(*extent) for _, of_process in told for extent in of_process)
+        except ValueError as error:
+            raise CheckpointError(f"{self._path}: {error}") from None
+        if Written(whole.size, whole.crc) != self._written:
+            raise altered(self._path)
 
 
 class Saved:
@@ -79,22 +116,24 @@ class Saved:
       tables: the tables by logical name.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, alone: bool = False) -> None:
+        """Open a checkpoint; ``alone``: a link without what it stands on, which has neither tables nor arrays."""
         self.path = path
         self._hold = Hold(path)
-        self._base, self._links = self, list[Saved]()
+        self.base, self._links = self, list[Saved]()
+        self.changed: dict[str, ChangedRows] = {}
         try:
             fill(path)
-            self._files = read_manifest(path)
+            self.files = read_manifest(path)
             self.about = self._read_about()
             self._need(STATE)
-            if PARENT in self.about:
-                self._open_chain()
-            else:
+            if PARENT not in self.about:
                 self.tables = dict(self._read_tables())
+            elif not alone:
+                self._open_chain()
         except Damaged:
             self.close()
-            self._raise_if_vanished()
+            self.raise_if_vanished()
             raise
 
     def _open_chain(self) -> None:
@@ -103,15 +142,15 @@ class Saved:
         while PARENT in at.about:
             self._links.append(at)
             at = self._parent(at)
-        self._base, self.tables = at, at.tables
+        self.base, self.tables = at, at.tables
         changed = []
         for link in reversed(self._links):
             link._need(CHANGED)
             try:
-                changed.append(changed_of(read_checked(link.path / CHANGED, link._files[CHANGED])))
+                changed.append(changed_of(read_checked(link.path / CHANGED, link.files[CHANGED])))
             except ValueError as error:
                 raise Damaged(f"{link.path / CHANGED}: {error}") from None
-        self._changed = merged(changed)
+        self.changed = merged(changed)
         self._arrays = at.arrays()
         for link in reversed(self._links):
             try:
@@ -119,7 +158,7 @@ class Saved:
             except (ValueError, TypeError, KeyError, IndexError) as error:
                 raise Damaged(f"{link.path / STATE}: {error}") from None
         for key, table in self.tables.items():
-            own = self._changed.get(key.table)
+            own = self.changed.get(key.table)
             new = None if own is None else own.arrays.get(key.slot or "")
             if own is not None and (
                 new is None
@@ -136,16 +175,8 @@ class Saved:
         except (KeyError, TypeError, ValueError):
             raise Damaged(f"{link.path / ABOUT}: names its parent in a way that cannot be read") from None
         path = link.path.parent / str(step)
-        held = Saved.__new__(Saved)
-        held.path, held._links, held._base = path, [], held
         try:
-            held._hold = Hold(path)
-            fill(path)
-            held._files = read_manifest(path)
-            held.about = held._read_about()
-            held._need(STATE)
-            if PARENT not in held.about:
-                held.tables = dict(held._read_tables())
+            held = Saved(path, alone=True)
         except (Vanished, Damaged) as error:
             raise Damaged(f"{link.path}: it stands on {path}, which cannot be used: {error}") from None
         if held.about.get(ID) != own:
@@ -154,17 +185,15 @@ class Saved:
 
     def close(self) -> None:
         """Release it, so that the run may remove it."""
-        for held in (*self._links, self._base, self):
+        for held in (*self._links, self.base, self):
             held._hold.release()
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a link of a chain."""
         return bool(self._links)
 
     @property
     def step(self) -> int:
-        """The step that it was saved at."""
         return int(self.path.name)
 
     def arrays(self) -> dict[str, Array]:
@@ -174,65 +203,24 @@ class Saved:
     def _own_arrays(self) -> dict[str, Array]:
         path = self.path / STATE
         try:
-            check(path, self._files[STATE])
+            check(path, self.files[STATE])
             return safetensors.numpy.load_file(path)
         except safetensors.SafetensorError as error:
             raise Damaged(f"{path}: {error}") from None
         except (OSError, Damaged) as error:
-            self._raise_if_vanished()
-            raise error if isinstance(error, Damaged) else unreadable(path, error) from None
+            raise self.reason(path, error) from None
+
+    def reason(self, path: Path, error: OSError | Damaged) -> CheckpointError:
+        """Return the error to raise for a file that could not be read."""
+        self.raise_if_vanished()
+        return error if isinstance(error, Damaged) else unreadable(path, error)
 
     def rows(self, key: Key) -> SavedRows:
-        """Return the rows of a table or slot."""
         return SavedRows(self, key)
-
-    def blocks(self, key: Key) -> Iterator[tuple[int, Array]]:
-        """Yield the rows of a table or slot in blocks, each with the number of its first; `Damaged` is raised last."""
-        if self.is_link:
-            own = self._changed.get(key.table)
-            for first, block in self._base.blocks(key):
-                yield first, overlaid(own, key.slot or "", first, block)
-            return
-        table = self.tables[key]
-        path = self.path / table.file
-        try:
-            yield from read(path, table.shape, table.dtype, self._files[table.file])
-        except (OSError, Damaged) as error:
-            self._raise_if_vanished()
-            if isinstance(error, FileNotFoundError):
-                raise Damaged(f"{path}: it is missing") from None
-            raise error if isinstance(error, Damaged) else unreadable(path, error) from None
-
-    def check_parts(self, key: Key, reader: Reader) -> None:
-        """Raise `Damaged` in every process where one could not read its rows, or their contents differ."""
-        if self.is_link:
-            self._base.check_parts(key, reader)
-            return
-        path, table = self.path / self.tables[key].file, self.tables[key]
-        extents = reader.with_header() if processes.is_first() else reader.extents
-        told = processes.said_by_all([reader.problem, extents])
-        if problem := next((problem for problem, _ in told if problem), None):
-            self._raise_if_vanished()
-            raise Damaged(problem)
-        try:
-            whole = joined(Extent(*extent) for _, of_process in told for extent in of_process)
-        except ValueError as error:
-            raise CheckpointError(f"{path}: {error}") from None
-        if Written(whole.size, whole.crc) != self._files[table.file]:
-            raise Damaged(f"{path}: its bytes are not those that were written")
-
-    def reader(self, key: Key) -> Reader:
-        """Return a reader of any rows of a table or slot."""
-        table = self.tables[key]
-        if not self.is_link:
-            return Reader(self.path / table.file, table.shape, table.dtype)
-        reader, own = self._base.reader(key), self._changed.get(key.table)
-        reader.change = lambda first, rows: overlaid(own, key.slot or "", first, rows)
-        return reader
 
     def _read_about(self) -> dict[str, Any]:
         self._need(ABOUT)
-        data = read_checked(self.path / ABOUT, self._files[ABOUT])
+        data = read_checked(self.path / ABOUT, self.files[ABOUT])
         try:
             about: dict[str, Any] = json.loads(data)
             version = about["form"]
@@ -260,15 +248,15 @@ class Saved:
         for entry in entries:
             table = TableFile(entry.file, tuple(entry.shape), str(jnp.dtype(entry.dtype)))
             self._need(table.file)
-            if min(table.shape, default=-1) < 0 or file_size(table.shape, table.dtype) != self._files[table.file].size:
+            if min(table.shape, default=-1) < 0 or file_size(table.shape, table.dtype) != self.files[table.file].size:
                 raise Damaged(f"{self.path / table.file}: is no file of the shape {list(table.shape)}")
             yield Key(entry.table, entry.slot), table
 
     def _need(self, name: str) -> None:
-        if name not in self._files:
+        if name not in self.files:
             raise Damaged(f"{self.path / name}: the manifest does not list it")
 
-    def _raise_if_vanished(self) -> None:
+    def raise_if_vanished(self) -> None:
         """Raise `Vanished` where the run removed the folder: without locks, that happens while it is read."""
         try:
             os.stat(self.path)

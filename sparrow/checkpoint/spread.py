@@ -83,7 +83,6 @@ class _InOrder:
         self._held: Array | None = None
 
     def take(self, count: int) -> Array:
-        """Return the next ``count`` rows."""
         taken: list[Array] = []
         while count:
             if self._held is None or not len(self._held):

@@ -21,7 +21,7 @@ from sparrow.files.remote import AnyPath, Remote, Stat
 LAST: Final = ("manifest.json", "export.json", "delta.json")
 SECONDS: Final = 10.0
 """Between two looks for changed files."""
-_UNFINISHED: Final = (".partial", ".deleted", ".damaged", ".orbax-checkpoint-tmp")
+_UNFINISHED: Final = (".partial", ".deleted", ".damaged")
 
 
 class _Copy:
@@ -143,7 +143,6 @@ class Mirror:
                 self._failed = why
 
     def send(self) -> None:
-        """Send what changed, and remove what is gone."""
         found = self._found()
         for name in sorted(found, key=lambda name: (PurePosixPath(name).name in LAST, name)):
             if self._sent.get(name) != found[name]:

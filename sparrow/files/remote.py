@@ -79,11 +79,9 @@ class Remote:
         return Remote(f"{self._scheme}://{self._store}/{'' if str(key) == '.' else key}")
 
     def with_name(self, name: str) -> Remote:
-        """Return another file of the same folder."""
         return self.with_key(self._key.with_name(name))
 
     def relative_to(self, folder: Remote) -> PurePosixPath:
-        """Return its path in a folder."""
         return self._key.relative_to(folder._key)
 
     @property
@@ -105,7 +103,6 @@ class Remote:
         return self._stat is None and self._info().type.name == "Directory"
 
     def exists(self) -> bool:
-        """Return whether there is a file or folder."""
         return self._stat is not None or self._info().type.name != "NotFound"
 
     def stat(self) -> Stat:
@@ -153,13 +150,11 @@ class Remote:
         return fs.open_input_stream(path, compression="detect")
 
     def read_bytes(self) -> bytes:
-        """Return the content."""
         with self.open() as file:
             data: bytes = file.read()
         return data
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Return the content as text."""
         return self.read_bytes().decode(encoding, errors)
 
     def read_spans(self, spans: Iterable[tuple[int, int]], memory: Any) -> bool:
@@ -198,7 +193,6 @@ class Remote:
                 file.write(block)
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Remove the file."""
         fs, path = self._fs
         try:
             fs.delete_file(path)

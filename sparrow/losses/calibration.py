@@ -33,7 +33,7 @@ class Platt(NamedTuple):
 
     @classmethod
     def of(cls, counts: Mapping[str, Any]) -> tuple[Platt, float]:
-        """Return the scaling with the least log loss on counted rows, of `ScoreHistograms.plain`, and that log loss.
+        """Return the scaling with the least log loss on rows of `sparrow.tasks.QualityCounts`, and that log loss.
 
         >>> counts = {"score": [0.01, 0.99], "positive": [10.0, 90.0], "negative": [90.0, 10.0]}
         >>> platt, loss = Platt.of(counts)

@@ -190,12 +190,10 @@ class Optimizer:
           has_aux: whether ``loss_fn`` returns an auxiliary output besides the loss.
           grad_norm: whether to report the gradient norm even where nothing is clipped.
         """
-        state, assigned = self.assign(state, [batch] if isinstance(batch, PackedBatch) else batch)
-        if isinstance(batch, PackedBatch):
-            (batch,) = assigned
-            grads, aux = self.gradients(state, loss_fn, batch, *args, has_aux=has_aux)
-            return self.apply(state, grads, aux=aux, grad_norm=grad_norm, batches=assigned)
-        count = len(batch)
+        is_alone = isinstance(batch, PackedBatch)
+        given, args = ([batch], tuple([arg] for arg in args)) if isinstance(batch, PackedBatch) else (batch, args)
+        state, assigned = self.assign(state, given)
+        count = len(given)
         if not count or any(len(arg) != count for arg in args):
             given = ", ".join(str(len(arg)) for arg in args)
             raise ValueError(f"{count} micro-batches need {count} of every other argument of loss_fn, got {given}")
@@ -204,8 +202,8 @@ class Optimizer:
             for inputs in zip(assigned, *args, strict=True)
         ]
         total = functools.reduce(operator.add, (grads for grads, _ in micro))
-        every = [aux for _, aux in micro] if has_aux else None
-        return self.apply(state, total, aux=every, grad_norm=grad_norm, batches=assigned)
+        aux = micro[0][1] if is_alone else [aux for _, aux in micro] if has_aux else None
+        return self.apply(state, total, aux=aux, grad_norm=grad_norm, batches=assigned)
 
     def assign(
         self, state: OptimizerState, batches: Sequence[PackedBatch], when: jax.Array | None = None
@@ -338,18 +336,10 @@ def _accumulates(state: Any) -> bool:
 
 def _keep_unless(finite: jax.Array, old: OptimizerState, new: OptimizerState) -> OptimizerState:
     """Return ``new`` where the step was finite, else ``old``. Tables stay: none of their rows was changed."""
-    params, dense, ema, step = _chosen(
-        finite,
-        (new.params, new.dense, new.ema, new.embedding.step),
-        (old.params, old.dense, old.ema, old.embedding.step),
-    )
-    return dataclasses.replace(
-        new,
-        embedding=dataclasses.replace(new.embedding, step=step),
-        params=params,
-        dense=dense,
-        ema=ema,
-    )
+    now, before = ((each.params, each.dense, each.ema, each.embedding.step) for each in (new, old))
+    params, dense, ema, step = _chosen(finite, now, before)
+    embedding = dataclasses.replace(new.embedding, step=step)
+    return dataclasses.replace(new, embedding=embedding, params=params, dense=dense, ema=ema)
 
 
 def _chosen(condition: jax.Array, yes: Any, no: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Rules for tables by pattern: the default, and what some tables get instead."""
+"""Rules for tables by pattern, instead of their own."""
 
 from __future__ import annotations
 

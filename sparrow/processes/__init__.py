@@ -4,9 +4,27 @@ Arrays travel by JAX's own collectives. Short messages travel through the key-va
 any thread may use, and which works while devices are busy or a process fails.
 """
 
-from sparrow.processes.coming_back import Restarts, supervise, supervised, tell_progress
-from sparrow.processes.failing import ELSEWHERE, cause, report_failure, watch
 from sparrow.processes.jax_private import count, index, write_programs_whole
 from sparrow.processes.joining import JoinError, Membership, join, leave, membership_of, want_cpu_devices
-from sparrow.processes.supervising import Start, end_with_parent, passed_on
-from sparrow.processes.talking import awaited, everyone, is_first, led, publish, said_by_all
+from sparrow.processes.supervising import (
+    Restarts,
+    Start,
+    end_with_parent,
+    passed_on,
+    supervise,
+    supervised,
+    tell_progress,
+)
+from sparrow.processes.talking import (
+    ELSEWHERE,
+    awaited,
+    cause,
+    everyone,
+    is_first,
+    led,
+    of_first,
+    publish,
+    report_failure,
+    said_by_all,
+    watch,
+)

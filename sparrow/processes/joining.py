@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from sparrow.processes import jax_private, talking
-from sparrow.processes.failing import watch
+from sparrow.processes.talking import watch
 
 HEARTBEAT: Final = 20
 """Seconds after which a process that no longer answers counts as lost."""
@@ -58,14 +58,11 @@ def membership_of(
     True
     """
     given = {"--coordinator": coordinator, "--num-processes": num_processes, "--process-id": process_id}
+    if coordinator is not None and num_processes is not None and process_id is not None:
+        return _checked(coordinator, num_processes, process_id, devices)
     missing = [name for name, value in given.items() if value is None]
     if len(missing) < len(given):
-        if missing:
-            raise JoinError(f"{', '.join(missing)}: missing; a process of a group needs {', '.join(given)}")
-        assert coordinator is not None
-        assert num_processes is not None
-        assert process_id is not None
-        return _checked(coordinator, num_processes, process_id, devices)
+        raise JoinError(f"{', '.join(missing)}: missing; a process of a group needs {', '.join(given)}")
     if all(environment.get(name) for name in TORCHRUN):
         return _torchrun(environment)
     return Membership() if _is_cluster(environment) else None
@@ -77,7 +74,8 @@ def join(place: Membership) -> None:
     config: Any = jax.config
     config.update("jax_enable_preemption_service", False)  # SIGTERM belongs to the training loop
     config.update("jax_cpu_collectives_implementation", "gloo")
-    where: dict[str, Any] = {"coordinator_bind_address": place.coordinator} if _is_loopback(place.coordinator) else {}
+    is_here = (place.coordinator or "").rpartition(":")[0] in ("127.0.0.1", "localhost")
+    where: dict[str, Any] = {"coordinator_bind_address": place.coordinator} if is_here else {}
     try:
         jax.distributed.initialize(
             place.coordinator,
@@ -149,7 +147,3 @@ def _is_cluster(environment: Mapping[str, str]) -> bool:
         or ("KUBERNETES_SERVICE_HOST" in environment and "JOB_COMPLETION_INDEX" in environment)
         or "," in environment.get("TPU_WORKER_HOSTNAMES", "")
     )
-
-
-def _is_loopback(coordinator: str | None) -> bool:
-    return coordinator is not None and coordinator.rpartition(":")[0] in ("127.0.0.1", "localhost")

@@ -1,21 +1,24 @@
-"""The processes of one machine, started, watched and ended together."""
+"""`supervise`: the processes of one machine, started, watched and ended together; and begun again where one is lost."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import itertools
 import os
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final, NamedTuple, Protocol
 
-from sparrow.processes.failing import ELSEWHERE
+from sparrow.processes.talking import ELSEWHERE
 
 PATIENCE: Final = 20.0
 """Seconds that the others have to end after one process has failed."""
@@ -68,12 +71,11 @@ class Child:
         code = self.handle.returncode
         if code is None:
             return f"process {self.number} was stopped by a signal for {STOPPED:g} s"
-        if code is not None and code < 0:
+        if code < 0:
             return f"process {self.number} was ended by {signal.Signals(-code).name}"
         return f"process {self.number} ended with code {code}"
 
     def last_lines(self) -> list[str]:
-        """Return the last lines that it wrote to its standard error."""
         self.errors.seek(0)
         return self.errors.read().decode("utf-8", "replace").splitlines()[-SHOWN:]
 
@@ -108,14 +110,7 @@ def run_once(
 ) -> tuple[int, float]:
     """Run ``count`` processes to their end; when one fails, end all. Return the exit code, and the time of it.
 
-    Args:
-      children: receives the processes.
-      count: the number of them.
-      command: the command of a process.
-      resumes: whether they begin again, from a checkpoint.
-      progress: a file descriptor for the first process.
-      watched: is called often while they run, until it returns True.
-      log: receives the lines of a failure.
+    ``children`` receives the processes. ``watched`` is called often while they run, until it returns True.
     """
     address = f"127.0.0.1:{free_port()}"
     devices = _device_lists(count)
@@ -129,7 +124,9 @@ def run_once(
         if failed is None:
             return 0, at
         if failed.handle.returncode is not None:  # the others end by themselves, unless they wait for a stopped one
-            _wait(children, time.monotonic() + PATIENCE)
+            deadline = time.monotonic() + PATIENCE
+            while any(child.handle.poll() is None for child in children) and time.monotonic() < deadline:
+                time.sleep(0.1)
         return _shown(_culprit(failed, children), log), at
     finally:
         for child in children:
@@ -156,11 +153,6 @@ def _first_failure(children: Sequence[Child], watched: Callable[[], bool]) -> Ch
                 return child
         if all(code == 0 for code in codes.values()):
             return None
-        time.sleep(0.1)
-
-
-def _wait(children: Sequence[Child], deadline: float) -> None:
-    while any(child.handle.poll() is None for child in children) and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
@@ -207,13 +199,9 @@ def passed_on(children: Sequence[Started]) -> Iterator[list[int]]:
 def _device_lists(count: int) -> list[str] | None:
     """Return the GPUs of each process, as CUDA_VISIBLE_DEVICES lists them; None where there are too few or none."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = given.split(",") if given else [str(i) for i in range(len(_entries("/proc/driver/nvidia/gpus")))]
+    names = given.split(",") if given else [str(i) for i, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*"))]
     each = len([name for name in names if name]) // count
     return [",".join(names[number * each : (number + 1) * each]) for number in range(count)] if each else None
-
-
-def _entries(folder: str) -> list[str]:
-    return os.listdir(folder) if Path(folder).is_dir() else []
 
 
 def end_with_parent() -> None:
@@ -227,3 +215,104 @@ def end_with_parent() -> None:
         os._exit(ELSEWHERE)
 
     threading.Thread(target=wait, name="sparrow-parent", daemon=True).start()
+
+
+FINAL: Final = (0, 2, 130, 143)
+"""Exit codes after which a run does not begin again: it is complete, its command was wrong, or a signal stopped it."""
+
+_progress: list[int] = []
+
+
+class Restarts(NamedTuple):
+    """Rules of a run that comes back by itself after a process was lost.
+
+    Attributes:
+      most: the number of restarts.
+      newest: returns the step and the time of the newest checkpoint; None where there is none.
+      fewer: returns the next smaller number of processes that may take over; None: as many are started every time.
+    """
+
+    most: int
+    newest: Callable[[], tuple[int, float] | None]
+    fewer: Callable[[int], int | None] = lambda _: None
+
+
+def supervise(
+    count: int, command: Callable[[Start], Sequence[str]], log: Callable[[str], None], restarts: Restarts | None = None
+) -> int:
+    """Run ``count`` processes to their end; when one fails, end all of them. Return the exit code.
+
+    The output of the first process is passed on. Others are shown where they fail.
+
+    With ``restarts``, all of them begin again from the newest checkpoint, unless the run ended well, by a mistake of
+    the user (2), or by a signal to stop (130, 143). Where a restart brought no new checkpoint before the next failure,
+    ``restarts.fewer`` processes begin.
+
+    Args:
+      count: the number of processes.
+      command: the command of a process.
+      log: receives a line for a failure, and for the steps and the time that it cost.
+      restarts: None: never.
+    """
+    children: list[Child] = []
+    lost: _Lost | None = None
+    with passed_on(children) as asked, tempfile.TemporaryFile() as file:
+        progress = file.fileno()
+        for number in itertools.count():
+            os.pwrite(progress, struct.pack("q", 0), 0)
+            began, resumes = time.time(), lost is not None and lost.saved is not None
+            watched = functools.partial(_log_return, lost, progress, log)
+            code, failed_at = run_once(children, count, command, resumes, progress, watched, log)
+            if restarts is None or code in FINAL or asked or number == restarts.most:
+                return code
+            before, lost = lost, _Lost(_step(progress), restarts.newest(), began, failed_at)
+            if before is not None and lost.saved is not None and lost.saved == before.saved:
+                count = restarts.fewer(count) or count
+            log(f"{lost}; restart {number + 1} of {restarts.most}, with {count} process{'es' * (count > 1)}")
+    raise AssertionError
+
+
+class _Lost(NamedTuple):
+    """The work that a failure undid.
+
+    Attributes:
+      step: the last step made; 0 where none was since the start.
+      saved: the step and the time of the newest checkpoint.
+      began, failed_at: the times of the start and of the failure.
+    """
+
+    step: int
+    saved: tuple[int, float] | None
+    began: float
+    failed_at: float
+
+    def __str__(self) -> str:
+        step, since = self.saved or (0, self.began)
+        where = f"the checkpoint of step {step}" if self.saved else "the start"
+        seconds = self.failed_at - max(since, self.began)
+        return f"{max(self.step - step, 0)} steps and {max(seconds, 0.0):.1f} s since {where} are lost"
+
+
+def _log_return(lost: _Lost | None, progress: int, log: Callable[[str], None]) -> bool:
+    """Log the time without training, once the first step is made again; return whether there is nothing to wait for."""
+    if lost is not None and _step(progress):
+        log(f"the run goes on with step {_step(progress)}, {time.time() - lost.failed_at:.1f} s after the failure")
+        return True
+    return lost is None
+
+
+def _step(progress: int) -> int:
+    return int(struct.unpack("q", os.pread(progress, 8, 0))[0])
+
+
+def tell_progress(step: int) -> None:
+    """Write the number of steps made for the supervisor; does nothing where there is none."""
+    for descriptor in _progress:
+        os.pwrite(descriptor, struct.pack("q", step), 0)
+
+
+def supervised(progress: int) -> None:
+    """End this process with its supervisor, and tell it the progress by a file descriptor (-1: not this process)."""
+    if progress >= 0:
+        _progress.append(progress)
+    end_with_parent()

@@ -1,9 +1,17 @@
-"""Short messages between processes. With one process, every function here returns at once."""
+"""Short messages between processes, and failures of one, made known to the others: all end, with the cause.
+
+With one process, every function here returns at once.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
+import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -63,10 +71,76 @@ def led(work: Callable[[], T], rebuild: Callable[[str], Exception] = RuntimeErro
 
 def said_by_all(value: Any) -> list[Any]:
     """Return the values of all processes, by their numbers; plain values for JSON. All processes call this together."""
-    return everyone(f"all/{next(_numbers)}", value) if count() > 1 else [value]
+    return everyone(f"all/{next(_numbers)}", value)
 
 
 def everyone(name: str, value: Any) -> list[Any]:
     """As `said_by_all`, under a name that is used once: any thread may call it."""
+    if count() == 1:
+        return [value]
     publish(f"sparrow/{name}/{index()}", json.dumps(value))
     return [json.loads(awaited(f"sparrow/{name}/{number}")) for number in range(count())]
+
+
+def of_first(name: str, value: Any) -> Any:
+    """Return the value of the first process in all of them, under a name that is used once: any thread may call it."""
+    key = f"sparrow/{name}"
+    if not is_first():
+        return json.loads(awaited(key))
+    if count() > 1:
+        publish(key, json.dumps(value))
+    return value
+
+
+ELSEWHERE: Final = 3
+"""The exit code of a process that ended because another one failed."""
+GRACE: Final = 8.0
+"""Seconds that a process has to end by itself after another one failed."""
+
+_KEY: Final = "sparrow/failed"
+
+
+def report_failure(text: str) -> None:
+    """Publish the reason why this process fails. The first report of all processes counts."""
+    store = client()
+    if store is not None:
+        lines = " ".join(text.split())
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # another process was first, or the store is gone
+            store.key_value_set(_KEY, f"{index()} {lines}")
+
+
+def cause() -> str | None:
+    """Return the reported failure of another process, such as "process 1: the disk is full"; None where there is none.
+
+    The report may come a moment after the connection has broken: wait up to 2 seconds for it.
+    """
+    store = client()
+    if store is None:
+        return None
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        number, _, text = str(store.blocking_key_value_get(_KEY, 2000)).partition(" ")
+        if int(number) != index():
+            return f"process {number}: {text}"
+    return None
+
+
+def watch() -> None:
+    """Start a thread that ends this process where another one has failed and this one does not end by itself."""
+    threading.Thread(target=_watch, name="sparrow-watch", daemon=True).start()
+
+
+def _watch() -> None:
+    while (store := client()) is not None:
+        try:
+            text = str(store.blocking_key_value_get(_KEY, 3_600_000))
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE_EXCEEDED" not in str(error):
+                return  # the store is gone: JAX itself ends this process
+            continue
+        number, _, reason = text.partition(" ")
+        if int(number) == index():
+            return
+        time.sleep(GRACE)
+        with contextlib.suppress(OSError, ValueError):
+            print(f"sparrow: process {number}: {reason}", file=sys.stderr, flush=True)
+        os._exit(ELSEWHERE)

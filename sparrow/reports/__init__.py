@@ -5,7 +5,7 @@ memory), `curves` (ROC, precision, calibration), `page` (importance of features)
 `facts` (config, versions). Charts are SVG made here (`chart`, `axis`); a small script adds hover values.
 """
 
-from sparrow.reports.compared import Compared, compare
+from sparrow.reports.facts import Compared, compare
 from sparrow.reports.formatting import duration, size
 from sparrow.reports.inline import inline, run_charts
 from sparrow.reports.page import IMPORTANCE, unshared, write_report

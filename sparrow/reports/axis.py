@@ -6,16 +6,14 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
-from sparrow.reports.formatting import compact
-
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
     """From ``low`` to ``high``; ``title`` names the quantity, with its unit.
 
     >>> axis = Axis.around([0.61, 0.74], "AUC")
-    >>> axis.low, axis.high, [axis.text(tick) for tick in axis.ticks]
-    (0.6, 0.75, ['0.6', '0.65', '0.7', '0.75'])
+    >>> axis.low, axis.high, axis.ticks
+    (0.6, 0.75, (0.6, 0.65, 0.7, 0.75))
     """
 
     title: str
@@ -54,8 +52,8 @@ class Axis:
         if low < high and (short := least * max(abs(low), abs(high)) - (high - low)) > 0:
             low, high = low - short / 2, high + short / 2
         if low == high:  # one value alone stands in the middle
-            room = abs(low) * 0.1 or 1.0
-            low, high = low - room, high + room
+            margin = abs(low) * 0.1 or 1.0
+            low, high = low - margin, high + margin
             tight = False
         ticks = round_ticks(low, high, count)
         if not tight:
@@ -81,10 +79,6 @@ class Axis:
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
-
-    def text(self, tick: float) -> str:
-        """Return a tick's label."""
-        return compact(tick)
 
 
 def round_ticks(low: float, high: float, count: int = 4) -> list[float]:

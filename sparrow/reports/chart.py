@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from sparrow.reports.axis import Axis, round_ticks
+from sparrow.reports.formatting import compact
 
 NEAR: Final = 1.5
 """Lines that are nowhere further apart than this, in pixels, look like one."""
@@ -125,15 +126,16 @@ class Chart:
     marks: Sequence[Mark] = ()
     epochs: Sequence[float] = ()
 
-    def html(self) -> str:
-        """Return the figure."""
+    def html(self, *, static: bool = False) -> str:
+        """Return the figure; ``static``: without the data and the buttons of the page's script."""
         drawn = [_drawn(series) for series in self.series]
         left_out = [
             f"{len(new.x):,} of {len(old.x):,} points of “{old.name}” are drawn"
             for old, new in zip(self.series, drawn, strict=True)
             if len(new.x) < len(old.x)
         ]
-        hidden = {} if self.bars else self._coinciding(drawn)
+        places = [[self._place(x, y) for x, y in zip(line.x, line.y, strict=True)] for line in drawn]
+        hidden = {} if self.bars else coinciding(places)
         hiding = [f"“{drawn[i].name}” lies on “{drawn[j].name}”" for i, j in hidden.items()]
         notes = [text for text in (self.note, *hiding[:3], *left_out[:1]) if text]
         if len(left_out) > 1:
@@ -141,17 +143,13 @@ class Chart:
         parts = [
             f'<figure class="chart" id="{re.sub("[^A-Za-z0-9_-]+", "-", self.id or self.title)}">',
             f"<figcaption>{escape(self.title)}{f' <b>{escape(self.value)}</b>' if self.value else ''}</figcaption>",
-            _legend(drawn, hidden) if self.legend or len(drawn) > 1 else "",
+            _legend(drawn, hidden, static) if self.legend or len(drawn) > 1 else "",
             self._svg(drawn, hidden),
             f'<p class="note">{escape("; ".join(notes))}</p>' if notes else "",
-            f'<script type="application/json">{_json(self._data(drawn))}</script>',
+            "" if static else f'<script type="application/json">{_json(self._data(drawn))}</script>',
             "</figure>",
         ]
         return "".join(parts)
-
-    def _coinciding(self, drawn: Sequence[Series]) -> dict[int, int]:
-        """Return, for each line that lies on one before it, that other line."""
-        return coinciding([[self._place(x, y) for x, y in zip(line.x, line.y, strict=True)] for line in drawn])
 
     def _svg(self, drawn: Sequence[Series], hidden: Mapping[int, int]) -> str:
         label = escape(f"{self.title}: {self.y.title} by {self.x.title}", quote=True)
@@ -196,14 +194,12 @@ class Chart:
         for tick in self.y.ticks:
             y = self._place(self.x.low, tick)[1]
             parts.append(f'<path d="M{LEFT} {y:.1f}H{right}"/>')
-            parts.append(f'<text x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{escape(self.y.text(tick))}</text>')
+            parts.append(f'<text x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{escape(compact(tick))}</text>')
         for tick in self.x.ticks:
             x = self._place(tick, self.y.low)[0]
             anchor = "end" if x > right - 12 else "middle"
             parts.append(f'<path d="M{x:.1f} {floor}v4"/>')
-            parts.append(
-                f'<text x="{x:.1f}" y="{floor + 17}" text-anchor="{anchor}">{escape(self.x.text(tick))}</text>'
-            )
+            parts.append(f'<text x="{x:.1f}" y="{floor + 17}" text-anchor="{anchor}">{escape(compact(tick))}</text>')
         parts.append(f'<path class="floor" d="M{LEFT} {floor}H{right}"/>')
         middle = (LEFT + right) / 2
         title = escape(self.x.title)
@@ -233,7 +229,6 @@ class Chart:
         return f'<g class="series {_look(series, is_over)}" data-series="{index}">{line}{dots}{rings}</g>'
 
     def _bars(self, drawn: Sequence[Series], index: int) -> str:
-        """Bars side by side at each x."""
         series = drawn[index]
         steps = [b - a for a, b in zip(series.x, series.x[1:], strict=False)]
         step = min(steps, default=(self.x.high - self.x.low) or 1.0)
@@ -288,10 +283,13 @@ def _look(series: Series, is_over: bool) -> str:
     return " ".join([f"c{series.color % COLORS} d{series.color // COLORS}", *filter(None, kinds)])
 
 
-def _legend(drawn: Sequence[Series], hidden: Mapping[int, int]) -> str:
+def _legend(drawn: Sequence[Series], hidden: Mapping[int, int], static: bool) -> str:
     keys = []
     for index, series in enumerate(drawn):
         look = _look(series, index in hidden)
+        if static:
+            keys.append(f'<span class="key {look}">{escape(series.name)}</span>')
+            continue
         keys.append(
             f'<button type="button" class="key {look}" data-series="{index}" aria-pressed="true">'
             f'<svg viewBox="0 0 18 8" aria-hidden="true"><path d="M1 4H17"/></svg>{escape(series.name)}</button>'

@@ -10,7 +10,6 @@ from typing import Final
 from sparrow.reports.axis import Axis, is_wide
 from sparrow.reports.chart import Chart, Mark, Series
 from sparrow.reports.recorded import Points, RecordedRun
-from sparrow.reports.smoothing import smoothed
 
 STEP: Final = "optimizer step"
 SPEED: Final = "examples_per_second"
@@ -20,6 +19,8 @@ AMONG_ALL: Final = "catalog_"
 """Metrics of chosen items among all items begin with it."""
 LEAST: Final = 0.05
 """The smallest span of a metric's axis, as a share of its largest value."""
+SMOOTHED: Final = 20
+"""Lines of fewer points are shown as they are."""
 RATE: Final = "learning_rate/"
 NORM: Final = "gradient_norm"
 MEMORY: Final = {"device_memory": "device memory", "host_memory": "memory of the process"}
@@ -87,7 +88,8 @@ def rate_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
                 alike.setdefault(key, []).append(name.removeprefix(RATE))
                 steps[key] = points.steps
         for key, names in alike.items():
-            label = _joined(["tables" if name == "sparse" else name.removeprefix("sparse/") for name in names])
+            names = ["tables" if name == "sparse" else name.removeprefix("sparse/") for name in names]
+            label = ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
             label = label if len(runs) == 1 else f"{run.name}: {label}"
             values = list(key[len(steps[key]) :])
             series.append(Series(label, steps[key], values, color=len(series)))
@@ -206,10 +208,40 @@ def _steps(series: Iterable[Series]) -> Axis:
     return Axis.around((x for line in series for x in line.x), STEP, from_zero=True, tight=True, count=5)
 
 
-def _joined(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names) if len(names) <= most else f"{', '.join(names[:2])} and {len(names) - 2} more"
-
-
 def _bytes_unit(values: Sequence[float]) -> tuple[float, str]:
     largest = max((value for value in values if math.isfinite(value)), default=0.0)
     return (1e9, "GB") if largest >= 1e9 else (1e6, "MB")
+
+
+def smoothed(values: Sequence[float]) -> list[float] | None:
+    """Return the mean around each point, whose weights fall by half within a fiftieth of the line; None: it is short.
+
+    ::
+
+        mean_i = Σ_j  w^|i-j| x_j  /  Σ_j  w^|i-j|        w = 1/2 ^ (1 / max(2, points / 50))
+
+    Values that are not finite are left out and stay gaps.
+
+    >>> smoothed([1.0] * 19) is None, round(smoothed([0.0, 2.0] * 20)[20], 2)
+    (True, 0.97)
+    """
+    finite = [index for index, value in enumerate(values) if math.isfinite(value)]
+    if len(finite) < SMOOTHED:
+        return None
+    decay = 0.5 ** (1 / max(2.0, len(finite) / 50))
+    kept = [values[index] for index in finite]
+    before, after = _sums(kept, decay), _sums(kept[::-1], decay)[::-1]
+    means = [math.nan] * len(values)
+    for index, value, left, right in zip(finite, kept, before, after, strict=True):
+        means[index] = (left[0] + right[0] - value) / (left[1] + right[1] - 1)
+    return means
+
+
+def _sums(values: Sequence[float], decay: float) -> list[tuple[float, float]]:
+    """Return the weighted sum of the values up to each point, and the sum of weights."""
+    total = weight = 0.0
+    sums = []
+    for value in values:
+        total, weight = decay * total + value, decay * weight + 1
+        sums.append((total, weight))
+    return sums

@@ -14,12 +14,10 @@ from sparrow.errors import DataError
 from sparrow.files import AnyPath, at, replace_file
 from sparrow.reports.axis import Axis
 from sparrow.reports.chart import Chart, Series
-from sparrow.reports.curves import curve_charts
+from sparrow.reports.curves import at_k_charts, curve_charts, number_charts, rank_charts
 from sparrow.reports.facts import comparison_html, config_html, environment_html, final_values
 from sparrow.reports.formatting import date, duration, precise
 from sparrow.reports.learning import gradient_charts, learning_charts, rate_charts, speed_charts
-from sparrow.reports.numbers import number_charts
-from sparrow.reports.ranks import at_k_charts, rank_charts
 from sparrow.reports.recorded import REPORT, RecordedRun, read_all
 from sparrow.reports.tiles import spent_html, tiles_html
 from sparrow.reports.traffic import sampled, traffic_html
@@ -64,6 +62,9 @@ def page(runs: Sequence[RecordedRun]) -> str:
         _section("Versions and machine", environment_html(runs)),
     ]
     title = escape(" · ".join(run.name for run in runs))
+    summary = f"<p>{len(runs)} runs compared</p>"
+    if len(runs) == 1:
+        summary = f"<p>{escape(_status(runs[0]))}</p>{tiles_html(runs[0])}"
     assets = resources.files("sparrow.reports") / "assets"
     style, script = ((assets / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     return "\n".join(
@@ -73,17 +74,11 @@ def page(runs: Sequence[RecordedRun]) -> str:
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}</title><style>{style}</style></head><body>",
-            f'<header><p class="over">Sparrow</p><h1>{title}</h1>{_summary(runs)}</header>',
+            f'<header><p class="over">Sparrow</p><h1>{title}</h1>{summary}</header>',
             f"<main>{''.join(sections)}</main>",
             f"<script>{script}</script></body></html>\n",
         ]
     )
-
-
-def _summary(runs: Sequence[RecordedRun]) -> str:
-    if len(runs) > 1:
-        return f"<p>{len(runs)} runs compared</p>"
-    return f"<p>{escape(_status(runs[0]))}</p>{tiles_html(runs[0])}"
 
 
 def _status(run: RecordedRun) -> str:
@@ -108,12 +103,12 @@ def _notes(runs: Sequence[RecordedRun]) -> str:
 
 def _unshared(runs: Sequence[RecordedRun]) -> list[str]:
     final = [final_values(run) for run in runs]
-    said = []
+    missing = []
     for name in dict.fromkeys(name for values in final for name in values):
         having = [run.name for run, values in zip(runs, final, strict=True) if name in values]
         if len(having) < len(runs):
-            said.append(f"{name} is in {', '.join(having)} only")
-    return [f"Not every run has every number: {'; '.join(said)}."] if said else []
+            missing.append(f"{name} is in {', '.join(having)} only")
+    return [f"Not every run has every number: {'; '.join(missing)}."] if missing else []
 
 
 def _charts(title: str, charts: Sequence[Chart], text: str = "", html: str = "") -> str:

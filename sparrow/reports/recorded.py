@@ -181,7 +181,6 @@ class RecordedRun:
 
     @property
     def last_step(self) -> int:
-        """The last step with a line."""
         return max((entry.step for entry in (*self.train[-1:], *self.evaluations[-1:])), default=0)
 
 

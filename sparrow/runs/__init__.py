@@ -15,8 +15,7 @@ from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.step.non_finite import NonFinite
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.runs.train_and_load import as_config, load, train
-from sparrow.runs.vectors.nearest import Nearest, nearest_rows
-from sparrow.runs.vectors.table_view import TableView
+from sparrow.runs.vectors.table_view import Nearest, TableView, nearest_rows
 
 __all__ = ["Interrupted", "NonFinite", "Part", "Run", "RunError", "TableView", "load", "train"]
 

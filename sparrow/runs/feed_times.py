@@ -40,16 +40,13 @@ class FeedTimes:
 
     @property
     def examples_per_second(self) -> float:
-        """The speed."""
         return self.examples / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def slowest(self) -> str:
-        """The stage that takes longest."""
         return max(self.stages, key=self.stages.__getitem__)
 
     def lines(self) -> list[str]:
-        """For people."""
         total = sum(self.stages.values()) or 1.0
         speed = f"{self.examples_per_second:,.0f} examples per second"
         lines = [f"{speed}: {self.examples:,} in {self.seconds:.1f} s, {self.threads} threads"]
@@ -57,7 +54,6 @@ class FeedTimes:
         return [*lines, f"the slowest stage is {self.slowest}: {ADVICE[self.slowest]}"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
         return {**dataclasses.asdict(self), "examples_per_second": self.examples_per_second, "slowest": self.slowest}
 
 

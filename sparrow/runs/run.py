@@ -30,9 +30,8 @@ from sparrow.runs.evaluating.importance import ROWS, importance, write_importanc
 from sparrow.runs.evaluating.predict_files import predict, predict_table
 from sparrow.runs.saved.restoring import LogLine
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.vectors.nearest import Measure, Nearest, nearest_rows, neighbors_of
 from sparrow.runs.vectors.recommending import item_index, recommendations, tree_again, with_approximate
-from sparrow.runs.vectors.table_view import TableView
+from sparrow.runs.vectors.table_view import Measure, Nearest, TableView, nearest_rows, neighbors_of
 from sparrow.runs.vectors.towers import tower_names, tower_vectors
 from sparrow.serving import load as load_export
 
@@ -120,7 +119,7 @@ class Run:
         """
         evaluator = self.evaluator(data)
         if export is not None:
-            from sparrow.runs.evaluating.of_export import evaluate_export
+            from sparrow.runs.evaluating.evaluation import evaluate_export
 
             return evaluate_export(evaluator.program, load_export(export))
         results = evaluator(self.state, log)

@@ -14,15 +14,12 @@ prediction.
 `sample_weights`                   the weights of the examples of a batch; `count_examples`: without its padding
 `by_candidate`                     several candidates of an example as rows of their own
 `QualityCounts`                    counts for the charts of an evaluation, by task
-`ScoreHistograms`                  rows by score, for ROC, precision-recall and calibration curves
-`ValueCounts`, `RankCounts`        predicted numbers and labels; ranks of two towers
 =================================  ====================================================================================
 """
 
 from sparrow.tasks.candidates import by_candidate, judged_rows
 from sparrow.tasks.objective import total_loss
 from sparrow.tasks.predictions import TOWERS, is_matching, meaning, predicted, predictions, vector_column
-from sparrow.tasks.quality_counts import QualityCounts, RankCounts, ScoreHistograms
+from sparrow.tasks.quality_counts import QualityCounts
 from sparrow.tasks.scores import WINDOW, Scores, States, TaskMetric, check_predictions, named_metrics
 from sparrow.tasks.task import POSITIONS, MetricUse, Task, count_examples, sample_weights
-from sparrow.tasks.value_counts import ValueCounts

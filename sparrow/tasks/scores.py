@@ -64,7 +64,6 @@ class LabelMean(AverageMetric):
     """The mean of the labels."""
 
     def values(self, batch: Any) -> Any:
-        """Return the labels."""
         return batch.labels
 
 
@@ -141,14 +140,8 @@ class Scores:
         self.device = {name: use for name, use in self.metrics.items() if use.metric.jittable}
         self.host = {name: use for name, use in self.metrics.items() if not use.metric.jittable}
         for name, use in self.host.items() if train else ():
-            path = ("tasks", use.task, "train_metrics")
-            raise ConfigError(
-                [
-                    Problem(
-                        path, f"{name} keeps every row, which a step cannot; move it to metrics, or use auc, mae, ..."
-                    )
-                ]
-            )
+            text = f"{name} keeps every row, which a step cannot; move it to metrics, or use auc, mae, ..."
+            raise ConfigError([Problem(("tasks", use.task, "train_metrics"), text)])
 
     def init(self) -> States:
         """Return the states of the metrics that run on the device."""
@@ -175,8 +168,10 @@ class Scores:
         Rows of padding are still there: the host cuts them off.
         """
         outputs, columns = by_candidate(self.tasks, outputs, columns)
-        uses = {_of(use): use for use in self.host.values()}
-        return {of: (*self.judged(*of, outputs, columns), self._weights(use, columns)) for of, use in uses.items()}
+        return {
+            of: (*self.judged(*of, outputs, columns), sample_weights(self.tasks[of[0]], columns))
+            for of in dict.fromkeys(map(_of, self.host.values()))
+        }
 
     def judged(self, task: str, with_labels: bool, outputs: Arrays, columns: Arrays) -> tuple[jax.Array, Any]:
         """Return predictions and labels; None for labels that a metric does not use."""
@@ -219,9 +214,6 @@ class Scores:
     def has_faults(self, name: str, states: States) -> bool:
         """Return whether a metric has seen rows that it cannot judge."""
         return bool(self.metrics[name].metric.has_faults(states[name]))
-
-    def _weights(self, use: TaskMetric, columns: Arrays) -> Any:
-        return sample_weights(self.tasks[use.task], columns)
 
 
 def _of(use: TaskMetric) -> tuple[str, bool]:

@@ -1,4 +1,4 @@
-"""`Task`: one thing to predict, as the functions of this room see it: its outputs, labels and weights."""
+"""`Task`: one thing to predict, as the functions here see it: its outputs, labels and weights."""
 
 from __future__ import annotations
 
@@ -17,55 +17,44 @@ Arrays = Mapping[str, Any]
 
 
 class MetricUse(Protocol):
-    """A metric, and the column that it groups by."""
+    """A metric, and the column whose values group the rows; None: it does not work by group."""
 
     @property
-    def metric(self) -> Metric[Any]:
-        """The metric."""
-
+    def metric(self) -> Metric[Any]: ...
     @property
-    def group_by(self) -> str | None:
-        """The column whose values group the rows; None: it does not work by group."""
+    def group_by(self) -> str | None: ...
 
 
 class Task(Protocol):
-    """One thing to predict: its label, losses and metrics, and the columns of weights."""
+    """One thing to predict: its label, losses and metrics, and the columns of weights.
+
+    Attributes:
+      label: the column that holds the label.
+      losses: the losses whose sum is minimized; the first one describes the prediction.
+      metrics: the metrics of evaluation.
+      train_metrics: the metrics of training.
+      weights: the weight of the task, in its space and outside of it.
+      sample_weight: the column that holds the weights of the examples, if any.
+      task_space_label: the column that is above 0 in the task's space, if any.
+      calibration: the scaling of the predictions, if any.
+    """
 
     @property
-    def label(self) -> str:
-        """The column that holds the label."""
-
+    def label(self) -> str: ...
     @property
-    def losses(self) -> Sequence[Loss]:
-        """The losses whose sum is minimized; the first one describes the prediction."""
-
+    def losses(self) -> Sequence[Loss]: ...
     @property
-    def metrics(self) -> Sequence[MetricUse]:
-        """The metrics of evaluation."""
-
+    def metrics(self) -> Sequence[MetricUse]: ...
     @property
-    def train_metrics(self) -> Sequence[MetricUse]:
-        """The metrics of training."""
-
+    def train_metrics(self) -> Sequence[MetricUse]: ...
     @property
-    def weights(self) -> TaskWeights:
-        """The weight of the task, in its space and outside of it."""
-
+    def weights(self) -> TaskWeights: ...
     @property
-    def sample_weight(self) -> str | None:
-        """The column that holds the weights of the examples, if any."""
-
+    def sample_weight(self) -> str | None: ...
     @property
-    def task_space_label(self) -> str | None:
-        """The column that is above 0 in the task's space, if any."""
-
+    def task_space_label(self) -> str | None: ...
     @property
-    def calibrate(self) -> bool:
-        """Whether evaluations fit a `Platt` to the predictions."""
-
-    @property
-    def calibration(self) -> Platt | None:
-        """The scaling of the predictions, if any."""
+    def calibration(self) -> Platt | None: ...
 
 
 POSITIONS: Final = "positions"

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from sparrow.checkpoint import Checkpoints, Damaged, Key, Saved, TableRows
-from sparrow.checkpoint.content import ABOUT, STATE
-from sparrow.checkpoint.manifest import NAME, _crc
+from sparrow.checkpoint.content import ABOUT, MANIFEST, STATE, _crc
 from tests.crafted import changed
 
 
@@ -32,9 +31,9 @@ def put(folder, name, data):
 
 
 def relist(folder, change):
-    files = json.loads((folder / NAME).read_text())["files"]
+    files = json.loads((folder / MANIFEST).read_text())["files"]
     change(files)
-    (folder / NAME).write_text(json.dumps({"crc32": _crc(files), "files": files}))
+    (folder / MANIFEST).write_text(json.dumps({"crc32": _crc(files), "files": files}))
 
 
 def redescribe(folder, change):
@@ -112,7 +111,7 @@ def test_descriptions_that_are_none(text, folder):
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "[]", "null", '{"files": [], "crc32": 0}', "{", "\ud800"])
 def test_manifests_that_are_none(text, folder):
-    (folder / NAME).write_bytes(text.encode(errors="surrogatepass"))
+    (folder / MANIFEST).write_bytes(text.encode(errors="surrogatepass"))
     refused(folder, "manifest.json: ")
 
 
@@ -125,7 +124,7 @@ def test_arrays_that_are_none(folder):
 
 def test_random_changes(folder):
     rng = random.Random(0)
-    before = {name: (folder / name).read_bytes() for name in (ABOUT, NAME)}
+    before = {name: (folder / name).read_bytes() for name in (ABOUT, MANIFEST)}
     values = [None, True, -1, 0, 2**70, 1e300, float("nan"), "", "../x", [], {}, [[]], "\ud800"]
     outcomes = set()
     for _ in range(300):

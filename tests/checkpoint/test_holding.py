@@ -20,8 +20,8 @@ from sparrow.checkpoint import (
     holding,
     saved_steps,
     whole,
+    writer,
 )
-from sparrow.checkpoint.handler import StateHandler
 
 LOADS = 150
 
@@ -117,7 +117,7 @@ def test_the_best_stays_until_a_better_one_is_saved(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(StateHandler, "finalize", full)
+        patched.setattr(writer, "write_last", full)
         save(checkpoints, 3)
         with pytest.raises(CheckpointError, match="the disk is full"):
             checkpoints.wait()
@@ -222,7 +222,7 @@ def test_an_old_one_that_cannot_be_removed(tmp_path, monkeypatch):
 
 def test_folders_of_others_stay(tmp_path):
     """Steps that the run did not write are neither removed nor renamed, and remains of others are not swept."""
-    for name in ("5", "7.deleted", "bert-base", "9.orbax-checkpoint-tmp"):
+    for name in ("5", "7.deleted", "bert-base", "9.partial"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "weights").write_text("precious")
     checkpoints = Checkpoints(tmp_path, keep=1, owns=lambda step: step < 5)

@@ -153,7 +153,7 @@ def test_a_mirror_sends_descriptions_last_and_removes_them_first(s3, tmp_path, m
         "5/manifest.json",
         "5/about.json",
         "log.txt",
-        "6.orbax-checkpoint-tmp-1/b",
+        "6.partial-1/b",
         ".x.partial",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

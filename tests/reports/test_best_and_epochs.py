@@ -6,8 +6,8 @@ import math
 import pytest
 
 from sparrow.reports import compare
+from sparrow.reports.learning import smoothed
 from sparrow.reports.recorded import RecordedRun
-from sparrow.reports.smoothing import smoothed
 from sparrow.reports.tiles import seconds, speed, tiles
 from tests.reports.pages import charts
 from tests.reports.test_page import evaluation, page_of, train, write_run

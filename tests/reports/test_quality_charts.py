@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from sparrow.config import Task
-from sparrow.reports.numbers import by_prediction
-from sparrow.reports.ranks import median, within
+from sparrow.reports.curves import by_prediction, median, within
 from sparrow.tasks import QualityCounts
 from tests.reports.pages import charts
 from tests.reports.test_page import evaluation, page_of, write_run

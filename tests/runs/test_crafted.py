@@ -8,8 +8,7 @@ import zlib
 import pytest
 
 from sparrow import runs
-from sparrow.checkpoint.content import ABOUT
-from sparrow.checkpoint.manifest import NAME, _crc
+from sparrow.checkpoint.content import ABOUT, MANIFEST, _crc
 from sparrow.runs.step.program import Program
 from tests.runs.cases import case
 
@@ -33,9 +32,9 @@ def redescribe(folder, change):
     change(about)
     data = json.dumps(about).encode()
     (path / ABOUT).write_bytes(data)
-    files = json.loads((path / NAME).read_text())["files"]
+    files = json.loads((path / MANIFEST).read_text())["files"]
     files[ABOUT] = {"size": len(data), "crc32": zlib.crc32(data)}
-    (path / NAME).write_text(json.dumps({"crc32": _crc(files), "files": files}))
+    (path / MANIFEST).write_text(json.dumps({"crc32": _crc(files), "files": files}))
 
 
 def test_tables_larger_than_their_files_are_not_allocated(folder, monkeypatch):

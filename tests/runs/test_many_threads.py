@@ -11,7 +11,7 @@ import pytest
 
 from sparrow import runs
 from sparrow.data import DataError
-from sparrow.runs.loop.clock import Clock
+from sparrow.runs.loop.progress import Clock
 from sparrow.runs.parts.reporting import status_bytes
 from tests.runs.cases import case
 from tests.runs.test_training import assert_same_bits

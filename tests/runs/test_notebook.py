@@ -5,8 +5,7 @@ import types
 
 import pytest
 
-from sparrow.runs.recorded import notebook
-from sparrow.runs.recorded.log import Log
+from sparrow.runs.recorded.log import Log, NotebookBar, is_notebook
 
 
 @pytest.fixture
@@ -44,14 +43,14 @@ def test_a_run_shows_one_bar(shown, capsys):
 
 def test_without_a_notebook_there_are_lines(monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    assert not notebook.is_notebook()
+    assert not is_notebook()
     with Log(total=1) as log:
         log.report("train", 1, {"loss": 0.5})
     assert "loss 0.5" in capsys.readouterr().out
 
 
 def test_numbers_are_text(shown):
-    bar = notebook.NotebookBar(None, 2)
+    bar = NotebookBar(None, 2)
     bar.show("<script>")
     assert "&lt;script&gt;" in shown[-1]
     assert "2 steps" in shown[-1]

@@ -13,7 +13,7 @@ from sparrow import runs
 from sparrow.cli import main
 from sparrow.config import ConfigError, dumps
 from sparrow.runs.recorded.tensorboard import Appended
-from sparrow.runs.saved import machine, run_folder
+from sparrow.runs.saved import resuming, run_folder
 from sparrow.runs.step import memory
 from sparrow.runs.step.memory import Memory
 from tests.runs.cases import case
@@ -166,7 +166,7 @@ def test_a_run_that_nobody_watches(trained, tmp_path, output):
 
 
 def test_another_machine_is_logged(trained, monkeypatch):
-    monkeypatch.setattr(machine, "threads", lambda: 4096)
+    monkeypatch.setattr(resuming, "threads", lambda: 4096)
     stream = io.StringIO()
     runs.train(case("train.steps=3"), trained / "run", resume=True, stream=stream)
     (line,) = [line for line in stream.getvalue().splitlines() if "the last bits may differ" in line]

@@ -14,8 +14,8 @@ import pytest
 
 from sparrow import runs
 from sparrow.runs.loop import set_up
-from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.loop import Loop
+from sparrow.runs.loop.progress import Clock
 from sparrow.runs.parts import large_pages as pages
 from tests.runs.cases import case
 

@@ -41,7 +41,7 @@ def test_a_folder_of_others_is_refused(tmp_path, name, options):
 def test_only_what_is_listed_is_removed(tmp_path):
     """A user put files of his own into a run, under every name that a run uses."""
     folder = run_folder.RunFolder(tmp_path)
-    folder.begin()
+    folder.begin(is_new=False)
     folder.written.add(["checkpoints/7", "tensorboard/own", "vocabularies/words.txt"])
     own = ("checkpoints/7/tables/a", "tensorboard/own", "vocabularies/words.txt", "metrics.jsonl", "config.yaml")
     foreign = ("checkpoints/8/x", "checkpoints/b/x", "tensorboard/x", "vocabularies/x", "model.bin")
@@ -57,7 +57,7 @@ def test_only_what_is_listed_is_removed(tmp_path):
 def test_a_run_that_somebody_reads_is_not_replaced(tmp_path):
     """Not even in part."""
     folder = run_folder.RunFolder(tmp_path)
-    folder.begin()
+    folder.begin(is_new=False)
     folder.written.add(["checkpoints/2", "checkpoints/7"])
     files = ("checkpoints/2/x", "checkpoints/7/x", "metrics.jsonl")
     write(tmp_path, *files)

@@ -198,7 +198,7 @@ class Chain:
 
     def _is_saving(self):
         try:
-            return any(".orbax-checkpoint-tmp" in path.name for path in (self.folder / "checkpoints").glob("*"))
+            return any(".partial" in path.name for path in (self.folder / "checkpoints").glob("*"))
         except FileNotFoundError:  # the folder itself came or went meanwhile
             return False
 

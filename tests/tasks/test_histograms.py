@@ -6,13 +6,13 @@ import pytest
 from sparrow.config import Task
 from sparrow.metrics import ExactAUC, ExactPRAUC
 from sparrow.reports.curves import Scored
-from sparrow.tasks import ScoreHistograms
+from sparrow.tasks import QualityCounts
 
 TASK = {"label": "clicked", "losses": ["binary_cross_entropy"]}
 
 
 def scored(logits, labels, **task):
-    histograms = ScoreHistograms({"click": Task(**TASK, **task)})
+    histograms = QualityCounts({"click": Task(**TASK, **task)})
     columns = {"clicked": labels, "weight": np.where(labels == 1, 1.0, 3.0).astype(np.float32)}
     states = histograms.update(histograms.init(), {"logits": logits}, columns)
     return histograms.plain(states)
@@ -50,4 +50,5 @@ def test_certain_predictions_have_a_place():
 
 def test_other_labels_and_other_losses_have_no_curves():
     assert scored(np.zeros(2, np.float32), np.array([0.5, 1.0], np.float32)) == {}
-    assert ScoreHistograms({"rating": Task(label="stars", losses=["l2"])}).init() == {}
+    unordered = Task(label="kind", losses=["softmax_cross_entropy"])
+    assert QualityCounts({"kind": unordered}).init() == {}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-import jax
 import numpy as np
 import numpy.typing as npt
 
 from sparrow import processes
-from sparrow.config import Config, catalog_items, catalog_of, catalog_user, item_column, item_features, need
-from sparrow.data import Batch, DataError, Items, distinct_rows, key_pairs
-from sparrow.embedding import Ragged
+from sparrow.config import catalog_items, catalog_of, catalog_user, item_column, item_features, need
+from sparrow.data import DataError, Items, distinct_rows, key_pairs
 from sparrow.feed import Feed
 from sparrow.metrics import catalog_metrics, catalog_ranks, seen_by
 from sparrow.optimizer import OptimizerState
@@ -47,26 +46,22 @@ class Catalog:
         config, section = program.config, catalog_of(program.config)
         assert section is not None
         self._program, self._config, self._section = program, config, section
-        self.is_asked = config.evaluate.catalog is not True or _is_watched(config)
+        watched = (config.evaluate.early_stopping, config.train.checkpoint.best_by)
+        is_watched = any(each is not None and each.metric.startswith(PREFIX) for each in watched)
+        self.is_asked = config.evaluate.catalog is not True or is_watched
         self._item, self._user = need(item_column(config), "data", "item_column"), catalog_user(config)
         self._items: Items | None = None
         self._seen: tuple[Keys, Keys] | None = None
         self._prepare = program.preparer()
-        self._skipped: str | None = None
+        self._is_skipped = False
 
     @property
     def names(self) -> list[str]:
-        """The names of the results."""
         return [f"{PREFIX}{metric}_at_{k}" for k in self._section.top_k for metric in ("recall", "hr", "ndcg")] + [
             f"{PREFIX}mrr"
         ]
 
-    def gather(self) -> Gathered:
-        """Return a new record of an evaluation's rows."""
-        return Gathered([], [], [])
-
     def add(self, rows: Gathered, query: Any, keys: Mapping[str, Keys]) -> None:
-        """Add a batch to the rows of an evaluation."""
         if self._item not in keys:  # it holds lists, and the config does not name it
             return
         chosen = keys[self._item]
@@ -79,17 +74,17 @@ class Catalog:
         self, rows: Gathered, optimizer: OptimizerState, rest: Any, log: Callable[[str], None] | None
     ) -> dict[str, float]:
         """Return the metrics of the rows of an evaluation; none where they are left out, which is logged."""
-        if self._skipped is not None or not rows.chosen:
+        if self._is_skipped or not rows.chosen:
             return {}
         try:
             return self._results(rows, optimizer, rest)
-        except (DataError, _TooMany, ValueError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             if self.is_asked:
                 raise
             # The config does not ask for them: the rest of the evaluation stays.
-            self._skipped = f"the metrics over the whole catalog are left out: {error}"
+            self._is_skipped = True
             if log is not None:
-                log(self._skipped)
+                log(f"the metrics over the whole catalog are left out: {error}")
             return {}
 
     def _results(self, rows: Gathered, optimizer: OptimizerState, rest: Any) -> dict[str, float]:
@@ -103,7 +98,7 @@ class Catalog:
         items = self._items
         count = len(items.rows)
         if not self.is_asked and count * len(chosen) > MOST:
-            raise _TooMany(
+            raise DataError(
                 f"{len(chosen):,} rows among {count:,} items take long; set evaluate.catalog to have them, and "
                 "evaluate.steps for fewer rows"
             )
@@ -145,52 +140,17 @@ class Catalog:
         config = self._config
         size = config.evaluate.batch_size or config.train.batch_size
         for start in range(0, len(items.rows), size):
-            batch = self._completed(items.rows.cut(start, min(start + size, len(items.rows))))
+            batch = self._program.completed(items.rows.cut(start, min(start + size, len(items.rows))))
             if processes.count() == 1:
                 prepared = self._prepare(batch)
             else:
                 prepared = self._prepare.finish(agreed(self._prepare, self._prepare.route(batch)))
             yield np.asarray(self._item_vectors(optimizer, rest, prepared.feed))[: len(batch)]
 
-    def _completed(self, items: Batch) -> Batch:
-        """Return rows of items with missing values for the features of the other tower."""
-        count = len(items)
-        ids, numbers, sequences = dict(items.ids), dict(items.numbers), dict(items.sequences)
-        for feature in (each for own in self._program.assembly.features for each in own.outputs):
-            if any(feature.name in part for part in (ids, numbers, sequences)):
-                continue
-            if feature.part == "numbers":
-                numbers[feature.name] = np.zeros((count, feature.width), np.float32)
-            elif feature.part == "ids":
-                ids[feature.name] = Ragged(np.zeros(0, np.int32), np.zeros(count + 1, np.int64))
-            else:
-                empty = np.zeros((0, feature.width), np.float32)
-                sequences[feature.name] = Ragged(empty, np.zeros(count + 1, np.int64))
-        return Batch(ids, numbers, sequences)
-
-    @property
+    @functools.cached_property
     def _item_vectors(self) -> Compiled:
-        if "_compiled" not in self.__dict__:
+        def vectors(optimizer: OptimizerState, rest: Any, feed: Feed) -> Any:
+            outputs = self._program.outputs(optimizer, rest, feed)
+            return for_this_host(self._program.embedder, outputs[TOWERS["item"]])
 
-            def vectors(optimizer: OptimizerState, rest: Any, feed: Feed) -> jax.Array:
-                outputs = self._program.outputs(optimizer, rest, feed)
-                made: jax.Array = for_this_host(self._program.embedder, outputs[TOWERS["item"]])
-                return made
-
-            self._compiled = Compiled("catalog", vectors, batch=2)
-        return self._compiled
-
-
-class _TooMany(Exception):
-    """Raised where a ranking that the config does not ask for would take long."""
-
-
-def _is_watched(config: Config) -> bool:
-    """Return whether early stopping or the best checkpoint depend on a result of the catalog."""
-    watched = (config.evaluate.early_stopping, config.train.checkpoint.best_by)
-    return any(each is not None and each.metric.startswith(PREFIX) for each in watched)
-
-
-def catalog(program: Program) -> Catalog | None:
-    """Return the catalog of a program; None: its config has none."""
-    return None if catalog_of(program.config) is None else Catalog(program)
+        return Compiled("catalog", vectors, batch=2)

@@ -1,4 +1,4 @@
-"""Evaluation: the metrics of all tasks over the data to evaluate on."""
+"""Evaluation: the metrics of all tasks over the data to evaluate on, of a state or of an export."""
 
 from __future__ import annotations
 
@@ -16,17 +16,30 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.background import behind
-from sparrow.config import Config, evaluate_pipeline
+from sparrow.config import Config, ConfigError, Problem, catalog_of, evaluate_pipeline
+from sparrow.data import Batch
 from sparrow.feed import IS_EXAMPLE, Feed, Prepared
 from sparrow.losses import Platt
 from sparrow.optimizer import OptimizerState
-from sparrow.runs.evaluating.catalog import catalog
+from sparrow.runs.evaluating.catalog import Catalog, Gathered
 from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.together import Batches, Requests, Together, batches_of
 from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.on_mesh import for_this_host, kept_everywhere, summed_in_order
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.tasks import TOWERS, QualityCounts, Scores, States, judged_rows, total_loss
+from sparrow.serving import ExportedModel
+from sparrow.serving.description import PREDICT
+from sparrow.tasks import (
+    TOWERS,
+    QualityCounts,
+    Scores,
+    States,
+    is_matching,
+    judged_rows,
+    sample_weights,
+    total_loss,
+    vector_column,
+)
 
 LOSS = "loss"
 CALIBRATED: Final = "calibrated_log_loss"
@@ -63,10 +76,9 @@ class Evaluator:
         self._quality = QualityCounts(program.config.tasks)
         self.prepare = program.preparer()
         self.pipeline = self.opened(program.config)
-        self._use_ema = program.config.train.ema is not None and program.config.evaluate.use_ema is not False
         self._every = program.config.evaluate.log_every_steps
         self._checked = False
-        self.catalog = catalog(program)
+        self.catalog = None if catalog_of(program.config) is None else Catalog(program)
 
     def log_programs(self, log: Callable[[str], None]) -> None:
         """Log each program that is compiled after the first."""
@@ -85,7 +97,6 @@ class Evaluator:
 
     @property
     def names(self) -> list[str]:
-        """The names of the results."""
         of_catalog = self.catalog.names if self.catalog is not None else ()
         return [LOSS, *self.scores.metrics, *map(self._calibrated_name, self._to_calibrate), *of_catalog]
 
@@ -100,12 +111,12 @@ class Evaluator:
         ``log`` receives a line every ``evaluate.log_every_steps`` batches. Raises `EvaluationInterrupted` where
         ``interrupted`` returns True.
         """
-        optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
+        optimizer = used_in_evaluation(self.program.config, state.optimizer)
         host = self.scores.init_host()
         # The states of metrics, of charts, the sum of losses and its number of rows.
         sums = self.program.embedder.on_its_devices((self.scores.init(), self._quality.init(), jnp.zeros(2)))
         examples = 0
-        rows = None if self.catalog is None else self.catalog.gather()
+        rows = Gathered([], [], [])
 
         def started() -> Generator[tuple[Any, Any, Prepared], None, None]:
             """Start the work on each batch; the device has a few at a time."""
@@ -131,7 +142,7 @@ class Evaluator:
                 np.asarray(done)  # waits for it
                 (scored, query), keys = _of_examples(arrays, prepared)
                 host = self.scores.update_host(host, scored, keys)
-                if self.catalog is not None and rows is not None:
+                if self.catalog is not None:
                     self.catalog.add(rows, query, keys)
         device, counts, total = sums
         self.curves, self.examples = self._quality.plain(counts), examples
@@ -140,7 +151,7 @@ class Evaluator:
         results |= self.scores.compute(states)
         self.reasons = self.scores.reasons(states, results)
         results |= self._calibrate()
-        if self.catalog is not None and rows is not None:
+        if self.catalog is not None:
             results |= self.catalog.results(rows, optimizer, state.rest, log)
         return results
 
@@ -214,6 +225,55 @@ def _of_examples(arrays: Any, prepared: Prepared) -> tuple[Any, dict[str, npt.ND
     return jax.tree.map(lambda rows: np.asarray(rows)[np.repeat(there, len(rows) // len(there))], scored), held
 
 
-def averaged(state: OptimizerState) -> OptimizerState:
-    """Return the state with the average of the dense parameters instead of the latest ones."""
-    return state if state.ema is None else dataclasses.replace(state, params=state.ema.params)
+def used_in_evaluation(config: Config, state: OptimizerState, ema: bool | None = None) -> OptimizerState:
+    """Return the state with the average of the dense parameters, or without; ``ema`` None: as in evaluation."""
+    if ema and state.ema is None:
+        raise ConfigError([Problem(("train", "ema"), "the run keeps no average of the parameters; leave --ema out")])
+    if ema is None:
+        ema = config.train.ema is not None and config.evaluate.use_ema is not False
+    return dataclasses.replace(state, params=state.ema.params) if ema and state.ema is not None else state
+
+
+def prediction_batch_size(config: Config) -> int:
+    """Return the number of rows at a time in evaluations and, by default, in predictions."""
+    return config.evaluate.batch_size or config.train.batch_size
+
+
+def evaluate_export(program: Program, model: ExportedModel) -> dict[str, float]:
+    """Return the metrics of the run's tasks, of what the export's own tables and programs predict.
+
+    The loss, metrics of a catalog and of several candidates are not among them: an export has predictions alone.
+    """
+    tasks = program.config.tasks
+    missing = sorted(tasks.keys() - model.description.tasks.keys())
+    if missing or program.assembly.label_lengths:
+        why = f"the export lacks the task '{missing[0]}'" if missing else "the model ranks several candidates per row"
+        raise ConfigError(f"the export cannot be compared with the run: {why}")
+    scores, preparer = Scores(tasks), program.preparer()
+    states = {name: use.metric.init() for name, use in scores.metrics.items()}
+    with contextlib.closing(iter(evaluate_pipeline(program.config))) as batches:  # type: ignore[type-var]
+        for given in itertools.islice(batches, program.config.evaluate.steps):
+            batch = given.without_padding()
+            made = model.function(PREDICT).run(batch, model.description.batch_size)
+            _, columns = preparer.arrays(batch)
+            for name, use in scores.metrics.items():
+                task = tasks[use.task]
+                if is_matching(task):
+                    judged: Any = scores.judged(
+                        use.task, use.metric.needs_labels, _vectors(model, made, batch), columns
+                    )
+                else:
+                    judged = made[use.task], columns[task.label] if use.metric.needs_labels else None
+                more = {} if use.group_by is None else {"groups": batch.keys[use.group_by]}
+                more |= {"weights": sample_weights(task, columns)}
+                states[name] = use.metric.update(states[name], *judged, **more)
+    return scores.compute(jax.device_get(states))
+
+
+def _vectors(model: ExportedModel, made: dict[str, Any], batch: Batch) -> dict[str, Any]:
+    """Return the vectors of both towers as a model's outputs: of items, those that were drawn come last."""
+    outputs = {output: made[vector_column(tower)] for tower, output in TOWERS.items()}
+    if batch.negatives is not None:
+        (drawn,) = model.function("item").run(batch.negatives, model.description.batch_size).values()
+        outputs[TOWERS["item"]] = np.concatenate([outputs[TOWERS["item"]], drawn])
+    return outputs

@@ -25,25 +25,19 @@ def importance(
     program: Program,
     state: TrainState,
     evaluator_of: Callable[[Any], Evaluator],
-    data: Any = None,
+    data: Any,
     *,
-    rows: int = ROWS,
-    seed: int = 0,
-    log: Callable[[str], None] = lambda line: None,
+    rows: int,
+    seed: int,
+    log: Callable[[str], None],
 ) -> dict[str, dict[str, float]]:
     """Return, by feature, how much each result grows when the feature's columns are permuted among the rows.
 
     Features that read the same columns go together, joined by " + ". A loss that grows is a feature that the model
     uses; one that hardly changes could be left out. The feature's effect through others that resemble it is not seen.
 
-    Args:
-      program: the trained program.
-      state: its state.
-      evaluator_of: returns the evaluation on rows.
-      data: an Arrow table, a frame or files with labels; None: the first rows of the config's own data to evaluate on.
-      rows: the most rows to use.
-      seed: of the permutation, one for all features.
-      log: receives a line for each feature.
+    ``evaluator_of`` returns the evaluation on rows; the other arguments are those of `Run.importance`. Features are
+    dealt by one permutation.
     """
     table = _rows(program.config, data, rows)
     evaluator = evaluator_of(table)

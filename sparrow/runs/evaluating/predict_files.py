@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from sparrow import processes
-from sparrow.config import Config, ConfigError, Problem
+from sparrow.config import Config
 from sparrow.data import Source, source_of
 from sparrow.feed import MeshBatch, Prepared
 from sparrow.files import AnyPath
-from sparrow.optimizer import OptimizerState
-from sparrow.runs.evaluating.evaluation import averaged
+from sparrow.runs.evaluating.evaluation import prediction_batch_size, used_in_evaluation
 from sparrow.runs.loop.together import agreed
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.serving.files import Predicted, write_predictions
@@ -61,16 +60,27 @@ def predict(
 
 
 def predict_table(
-    program: Program, state: TrainState, source: Any, *, columns: Sequence[str] = (), batch_size: int | None = None
+    program: Program,
+    state: TrainState,
+    source: Any,
+    *,
+    batch_size: int | None = None,
+    needed: Container[str] | None = None,
 ) -> Any:
-    """Predict every row of a source, in its order, as `predict` does, into an Arrow table."""
+    """Predict every row of a source, in its order, as `predict` does, into an Arrow table.
+
+    ``needed``: the features that are read; all others are missing in every row. None: all are read.
+    """
     prepare, compute, finish = computing(program, state)
+    features = program.assembly.features
+    if needed is not None:
+        features = tuple(own for own in features if any(each.name in needed for each in own.outputs))
     predicted = Predicted(
         source_like(program.config, source),
-        program.assembly.features,
-        prepare,
+        features,
+        prepare if needed is None else lambda batch: prepare(program.completed(batch)),
         compute,
-        columns,
+        (),
         batch_size or prediction_batch_size(program.config),
         finish,
     )
@@ -104,17 +114,3 @@ def computing(
         return {name: np.asarray(rows)[:examples] for name, rows in made.items()}
 
     return (preparer, started, finished) if processes.count() == 1 else (preparer.route, agreed_first, finished)
-
-
-def prediction_batch_size(config: Config) -> int:
-    """Return the default number of rows at a time."""
-    return config.evaluate.batch_size or config.train.batch_size
-
-
-def used_in_evaluation(config: Config, state: OptimizerState, ema: bool | None = None) -> OptimizerState:
-    """Return the state with the average of the dense parameters, or without; ``ema`` None: as in evaluation."""
-    if ema and state.ema is None:
-        raise ConfigError([Problem(("train", "ema"), "the run keeps no average of the parameters; leave --ema out")])
-    if ema is None:
-        ema = config.train.ema is not None and config.evaluate.use_ema is not False
-    return averaged(state) if ema else state

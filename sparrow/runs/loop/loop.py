@@ -11,17 +11,15 @@ from typing import Any
 from sparrow.data import DataError
 from sparrow.feed import Pipeline
 from sparrow.runs.errors import Elsewhere, Interrupted
-from sparrow.runs.loop.clock import Clock
-from sparrow.runs.loop.progress import Best, Progress
+from sparrow.runs.loop.progress import Best, Clock, Progress
 from sparrow.runs.loop.staging import Early, Taken, calls_of, groups_of, until_due
 from sparrow.runs.loop.together import Batches
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.saved.loading import Extra
-from sparrow.runs.step.ahead import Ahead
 from sparrow.runs.step.in_flight import Call, InFlight, Started
 from sparrow.runs.step.non_finite import NonFinite, culprit, without_shortage
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.step.step import Report, Steps
+from sparrow.runs.step.step import Ahead, Report, Steps
 
 
 class Part:
@@ -127,7 +125,6 @@ class Loop:
 
     @property
     def steps(self) -> int:
-        """Steps made so far."""
         return self.progress.steps
 
     def run(self) -> Trained:
@@ -151,7 +148,6 @@ class Loop:
         self.is_over, self.why_over = True, why
 
     def note(self, **fields: Any) -> None:
-        """Change fields of the progress."""
         self.progress = dataclasses.replace(self.progress, **fields)
 
     def settle(self) -> None:

@@ -31,8 +31,9 @@ from sparrow.config import (
 from sparrow.data import Collisions, count_collisions
 from sparrow.feed import Pipeline
 from sparrow.files import AnyPath, at
+from sparrow.registry import nearest
 from sparrow.runs.errors import FolderError
-from sparrow.runs.evaluating.evaluation import Evaluator
+from sparrow.runs.evaluating.evaluation import Evaluator, prediction_batch_size
 from sparrow.runs.loop.loop import Loop, Part, Trained
 from sparrow.runs.loop.placing import placed
 from sparrow.runs.loop.progress import Progress
@@ -47,7 +48,6 @@ from sparrow.runs.parts.recording import Recorder
 from sparrow.runs.parts.reporting import Reporting
 from sparrow.runs.parts.saving import Saver, in_one_line
 from sparrow.runs.parts.signals import Signals
-from sparrow.runs.parts.stopping import check_metric
 from sparrow.runs.parts.windows import Windows
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.saved.differences import refuse_unequal
@@ -57,9 +57,8 @@ from sparrow.runs.saved.resuming import resumed
 from sparrow.runs.saved.run_folder import STREAM, RunFolder
 from sparrow.runs.saved.starting import started
 from sparrow.runs.saved.vocabularies import Vocabularies
-from sparrow.runs.step.ahead import Ahead
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.step.step import Steps, looks_ahead
+from sparrow.runs.step.step import Ahead, Steps, looks_ahead
 from sparrow.tasks import Scores, check_predictions
 
 _BEGUN: Final = itertools.count()
@@ -99,7 +98,7 @@ def train(
         kept = {name: one for holder in (*parts, stepping) for name, one in holder.kept.items()} | dict(extras)
         if program.item_counts is not None:
             kept[ITEMS] = program.item_counts
-        lines += [*recorder.collisions(), *([note] if note else [])]
+        lines += [str(one) for one in hashed if one.rows < one.words] + ([note] if note else [])
         if folder is not None:
             _led(lambda: _lock(folder, stack, lines.append, resume, overwrite))
         start = None
@@ -112,7 +111,7 @@ def train(
         state, progress = start or (_first(program, lines.append), Progress(position=position))
         parts += [Moving(move_to_large_pages(state)), signals]
         if folder is not None:
-            _led(lambda: _begin(folder, is_new=start is None))
+            _led(lambda: folder.begin(is_new=start is None))
             if pipeline.stream is not None:
                 pipeline.stream.keep(folder.path / STREAM, is_new=start is None)
         if not processes.is_first():
@@ -186,12 +185,6 @@ def _lock(
     stack.enter_context(folder.locked(log))
     folder.refuse_if_unusable()  # another run may have finished in the meantime
     folder.refuse_if_taken(resume, overwrite)
-
-
-def _begin(folder: RunFolder, is_new: bool) -> None:
-    folder.begin()
-    if is_new:
-        folder.clear()
 
 
 def _built(config: Config, pipeline: Pipeline[Any]) -> tuple[Program, list[Collisions]]:
@@ -272,7 +265,7 @@ def usual_parts(
     preparers, sizes = {"train": recorder.prepare}, {"train": config.train.batch_size}
     if evaluator is not None:
         preparers["evaluate"] = evaluator.prepare
-        sizes["evaluate"] = config.evaluate.batch_size or config.train.batch_size
+        sizes["evaluate"] = prediction_batch_size(config)
     parts: list[Part] = [recorder, _Checking(program, evaluator), LearnedSizes(preparers, sizes, program.embedder)]
     if folder is not None and profile is not None:
         parts.append(Profile(folder / PROFILE, profile))
@@ -288,11 +281,12 @@ def usual_parts(
 
 
 def _check_metrics(config: Config, names: Sequence[str]) -> None:
+    """Refuse a metric that is not among the results of evaluations."""
     best_by, stopping = config.train.checkpoint.best_by, config.evaluate.early_stopping
-    if best_by is not None:
-        check_metric(best_by.metric, names, ("train", "checkpoint", "best_by", "metric"))
-    if stopping is not None:
-        check_metric(stopping.metric, names, ("evaluate", "early_stopping", "metric"))
+    for given, path in ((best_by, ("train", "checkpoint", "best_by")), (stopping, ("evaluate", "early_stopping"))):
+        if given is not None and given.metric not in names:
+            text = f"evaluation has no such result: {nearest(given.metric, names)}"
+            raise ConfigError([Problem((*path, "metric"), text)])
 
 
 class _Checking(Part):
@@ -302,6 +296,5 @@ class _Checking(Part):
         self._scores: list[Scores] = [program.train_scores, *([evaluator.scores] if evaluator else [])]
 
     def take(self, loop: Loop, call: Sequence[Taken]) -> None:
-        """Check it before the first step."""
         if loop.steps == loop.began_at:
             loop.program.check(loop.state, call[0].batches[0].feed, *self._scores)

@@ -49,7 +49,6 @@ class Requests:
         return self.wants_stop(), int(time.monotonic() - self._began)
 
     def clock(self) -> float:
-        """Return the seconds of all processes, as `seconds`."""
         return float(self.seconds)
 
     def agreed(self, stop: int, seconds: int) -> None:
@@ -114,7 +113,6 @@ class Together:
 
     @property
     def batches_ahead(self) -> int:
-        """As of the pipeline."""
         return self._pipeline.batches_ahead + AHEAD
 
     @property

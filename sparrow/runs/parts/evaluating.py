@@ -6,13 +6,13 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 
+from sparrow.config import EarlyStopping
 from sparrow.runs.evaluating.evaluation import LOSS, EvaluationInterrupted, Evaluator
 from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.progress import Best
 from sparrow.runs.loop.staging import is_due
 from sparrow.runs.parts.recording import Recorder
 from sparrow.runs.parts.signals import Signals
-from sparrow.runs.parts.stopping import Watch, is_better
 
 Watcher = Callable[[int, Mapping[str, float]], bool]
 """Receives the step and the results of an evaluation, and returns whether to end."""
@@ -39,17 +39,14 @@ class Evaluating(Part):
             self._judge(loop)
 
     def after_step(self, loop: Loop) -> None:
-        """Evaluate, and stop the run where the results ask for it."""
         if is_due(loop.steps, self.every_steps):
             self._judge(loop)
 
     def after_epoch(self, loop: Loop) -> None:
-        """Evaluate, as after a step."""
         if is_due(loop.progress.epoch, self._every_epochs):
             self._judge(loop)
 
     def end(self, loop: Loop) -> None:
-        """Evaluate the last step."""
         self._evaluate(loop)
 
     def _judge(self, loop: Loop) -> None:
@@ -88,3 +85,51 @@ class Evaluating(Part):
         if by is not None and is_best:
             loss = results[LOSS]
             loop.note(best=Best(loop.steps, results[by.metric], loss if math.isfinite(loss) else None))
+
+
+class Watch:
+    """A watch for evaluations without a gain.
+
+    >>> watch = Watch(EarlyStopping(metric="auc", mode="max", patience=2))
+    >>> [watch.should_stop({"auc": value}) for value in (0.6, 0.7, 0.65, 0.7)]
+    [False, False, False, True]
+
+    A value that is not a number is never better.
+    """
+
+    def __init__(self, policy: EarlyStopping | None) -> None:
+        self.policy = policy
+        self.best = math.nan
+        self.without_gain = 0
+
+    def should_stop(self, results: Mapping[str, float]) -> bool:
+        """Take the results of one evaluation, and return whether to stop."""
+        if self.policy is None:
+            return False
+        value = results[self.policy.metric]
+        if is_better(value, self.best, self.policy.mode, self.policy.min_change):
+            self.best, self.without_gain = value, 0
+        else:
+            self.without_gain += 1
+        return self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        return self.policy is not None and self.without_gain >= self.policy.patience
+
+    @property
+    def reason(self) -> str:
+        if self.policy is None:
+            return ""
+        times = f"{self.without_gain} evaluation{'s' * (self.without_gain > 1)}"
+        return f"no better {self.policy.metric} than {self.best:.6g} in {times}"
+
+
+def is_better(value: float, best: float, mode: str, min_change: float = 0.0) -> bool:
+    """Return whether ``value`` beats ``best`` by more than ``min_change``; anything beats NaN, which beats nothing.
+
+    >>> is_better(0.7, 0.6, "max"), is_better(0.7, 0.6, "min"), is_better(0.7, math.nan, "min")
+    (True, False, True)
+    """
+    gain = value - best if mode == "max" else best - value
+    return not math.isnan(value) and (math.isnan(best) or gain > min_change)

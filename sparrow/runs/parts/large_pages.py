@@ -34,7 +34,6 @@ class Moving(Part):
     """The move of large tables to large pages beside the first step, which later steps would wait for."""
 
     def __init__(self, thread: threading.Thread | None) -> None:
-        """Take the thread of `move_to_large_pages`."""
         self._thread = thread
 
     def take(self, loop: Loop, call: Sequence[Taken]) -> None:

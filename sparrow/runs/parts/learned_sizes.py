@@ -33,11 +33,9 @@ class LearnedSizes(Part):
         self.kept = {"sizes": self}
 
     def take(self, loop: Loop, call: Sequence[Taken]) -> None:
-        """Note the sizes of the batches that steps take."""
         self._taken = call[-1].batches[-1].learned
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays by name."""
         arrays: dict[str, np.ndarray[Any, Any]] = {}
         for use, preparer in self._preparers.items():
             learned = self._taken if use == "train" and self._taken is not None else preparer.sizes.learned

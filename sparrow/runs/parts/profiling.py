@@ -32,7 +32,6 @@ class Profile(Part):
         stack.callback(lambda: self._finish(loop))
 
     def take(self, loop: Loop, call: Sequence[Taken]) -> None:
-        """Begin or end the trace where it is due."""
         if self._made >= FIRST and not self._is_over and not self._is_tracing:
             loop.settle()
             jax.profiler.start_trace(self.folder, create_perfetto_trace=True)

@@ -11,12 +11,11 @@ from typing import Any
 from sparrow.data import Collisions, DataError
 from sparrow.embedding import Held
 from sparrow.reports import CURVES, ENVIRONMENT, METRICS, TRAFFIC, size, write_json, write_report
-from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.loop import Loop, Part
+from sparrow.runs.loop.progress import Clock
 from sparrow.runs.loop.staging import Taken
 from sparrow.runs.recorded.environment import Environment
-from sparrow.runs.recorded.hot_words import hot_words
-from sparrow.runs.recorded.traffic import Traffic, with_ids
+from sparrow.runs.recorded.traffic import Traffic, hot_words, with_ids
 from sparrow.runs.step.program import Program
 
 
@@ -43,12 +42,7 @@ class Recorder(Part):
         self._log: Callable[[str], None] = print
         self._failed = False
 
-    def collisions(self) -> list[str]:
-        """Return a line for each hashed feature with fewer rows than words."""
-        return [str(one) for one in self._hashed if one.rows < one.words]
-
     def begin(self, loop: Loop, stack: contextlib.ExitStack) -> None:
-        """Begin a session, which ends with the run."""
         if self.folder is not None:
             stack.enter_context(self._recording(loop, self.folder))
 
@@ -74,20 +68,17 @@ class Recorder(Part):
             self._finish(folder, how, loop.clock)
 
     def take(self, loop: Loop, call: Sequence[Taken]) -> None:
-        """Count the batches that steps take."""
         for batch in (batch for taken in call for batch in taken.batches):
             self._examples += batch.examples
             if self._traffic is not None:
                 self._traffic.add(batch.counted)
 
     def after_epoch(self, loop: Loop) -> None:
-        """Note the end of an epoch."""
         if self._environment is not None:
             self._environment.epoch_ended(loop.steps, self._examples if self._is_complete else None)
         self._examples, self._is_complete = 0, True
 
     def end(self, loop: Loop) -> None:
-        """Note the end of the last epoch, and the ids."""
         if self.program.config.train.steps is None and loop.steps > loop.began_at and not loop.is_over:
             self.after_epoch(loop)
         self._count_ids(loop)
@@ -126,7 +117,7 @@ class Recorder(Part):
     def _finish(self, folder: Path, how: str, clock: Clock) -> None:
         environment = self._environment
         if environment is not None:
-            self._tried(lambda: environment.end(how, clock.times, clock.speed, self._exchange()))
+            self._tried(lambda: environment.end(how, clock, self._exchange()))
         self._write_traffic(folder, words=True)
         metrics = folder / METRICS
         if metrics.is_file() and metrics.stat().st_size:

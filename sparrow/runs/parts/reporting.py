@@ -50,13 +50,11 @@ class Reporting(Part):
         self.idle(loop)
 
     def idle(self, loop: Loop) -> None:
-        """Log what a source that grows has to report."""
         stream = loop.batches.stream if isinstance(loop.batches, Pipeline) else None
         while stream is not None and stream.notes:
             loop.log.line(stream.notes.popleft())
 
     def end(self, loop: Loop) -> None:
-        """Log the last step, and what was left out."""
         if loop.report is None:
             loop.log.line(f"nothing is left to do after step {loop.steps}")
         elif not is_due(loop.steps, self.every_steps):
@@ -197,7 +195,6 @@ class Waiting:
         self.restart()
 
     def restart(self) -> None:
-        """Start again from zero."""
         self._lap = self._line = self._now()
 
     def lap(self) -> float:

@@ -25,8 +25,8 @@ from sparrow.runs.loop.progress import Best
 from sparrow.runs.loop.staging import is_due
 from sparrow.runs.loop.together import Together
 from sparrow.runs.saved.loading import Extra
-from sparrow.runs.saved.machine import machine
 from sparrow.runs.saved.restoring import LogLine, arrays_of
+from sparrow.runs.saved.resuming import machine
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.vocabularies import Vocabularies
 from sparrow.runs.step.non_finite import NonFinite

@@ -40,12 +40,10 @@ class Signals(Part):
         return signal.Signals(self._requests.stop) if self._requests.stop else None
 
     def begin(self, loop: Loop, stack: contextlib.ExitStack) -> None:
-        """Listen until the run ends."""
         if self._listens:
             stack.enter_context(self._listening())
 
     def after_step(self, loop: Loop) -> None:
-        """End the run where that was requested."""
         if self.asked is not None:
             raise Interrupted(self.asked, loop.steps)
 

@@ -33,7 +33,6 @@ class Windows(Part):
     """The log of each window, and the time of the newest example."""
 
     def __init__(self, program: Program, column: str | None, unit: str) -> None:
-        """Take the column of the time, and its unit."""
         section = program.config.evaluate.windows
         self._seconds = None if section is None else section.seconds
         self.every_steps = None if section is None else section.steps
@@ -59,7 +58,6 @@ class Windows(Part):
             self._drift.add(batch.counted, batch.examples)
 
     def after_step(self, loop: Loop) -> None:
-        """Log a window of steps."""
         if is_due(loop.steps, self.every_steps):
             self._report(loop)
 
@@ -109,7 +107,6 @@ class Drift:
         self.clear()
 
     def clear(self) -> None:
-        """Begin another window."""
         self.examples = self.late = self._counted = 0
         self._sums = {name: np.zeros(3, np.int64) for name in self._seen}  # lookups, distinct ids of batches, new ones
 
@@ -126,7 +123,6 @@ class Drift:
             seen[places] = True
 
     def values(self) -> dict[str, float]:
-        """Return the numbers of the window, by name."""
         made = {"examples": float(self.examples), "late": float(self.late)}
         for name, sums in self._sums.items() if self._counted else ():
             lookups, ids, new = sums.tolist()
@@ -135,7 +131,6 @@ class Drift:
         return made
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays by name."""
         window = -1 if self.window is None else self.window
         arrays: dict[str, npt.NDArray[Any]] = {
             "numbers": np.array([window, self.examples, self.late, self._counted], np.int64)

@@ -8,7 +8,6 @@ import platform
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -16,6 +15,7 @@ import jax
 from sparrow import processes
 from sparrow.embedding import Embedder
 from sparrow.reports import ENVIRONMENT, write_json
+from sparrow.runs.loop.progress import Clock
 from sparrow.runs.step.program import Program
 from sparrow.versions import versions
 
@@ -23,9 +23,7 @@ from sparrow.versions import versions
 class Environment:
     """The file of one run folder. A run that is resumed adds a session to it."""
 
-    def __init__(
-        self, folder: Path, program: Program, step: int = 0, hashed: Mapping[str, Any] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, folder: Path, program: Program, step: int, hashed: Mapping[str, Any]) -> None:
         """Begin a session now, at ``step``. ``hashed``: the words and rows of hashed features."""
         self._path = folder / ENVIRONMENT
         before = _read(self._path) if step else {}
@@ -49,29 +47,15 @@ class Environment:
             self._held["training_rows"] = examples
 
     def write(self, **facts: Any) -> None:
-        """Write the file now, with further facts."""
         self._held |= facts
         write_json(self._path, self._held)
 
-    def end(
-        self,
-        how: str,
-        seconds: Mapping[str, float] = MappingProxyType({}),
-        speed: float = 0.0,
-        exchange: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        """End the session.
-
-        Args:
-          how: "finished", "stopped early: ...", "interrupted".
-          seconds: where the time went, by name.
-          speed: examples per second.
-          exchange: the traffic of a mesh, in words.
-        """
+    def end(self, how: str, clock: Clock, exchange: Mapping[str, str]) -> None:
+        """End the session: "finished", "stopped early: ..." or "interrupted"; ``exchange``: on a mesh, in words."""
         if exchange:
             self._held["exchange"] = dict(exchange)
-        times = {name: round(value, 3) for name, value in seconds.items()}
-        self._held["sessions"][-1] |= {"ended": how, "seconds": times, "examples_per_second": round(speed, 1)}
+        times = {name: round(value, 3) for name, value in clock.times.items()}
+        self._held["sessions"][-1] |= {"ended": how, "seconds": times, "examples_per_second": round(clock.speed, 1)}
         write_json(self._path, self._held)
 
 

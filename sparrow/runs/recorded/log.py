@@ -1,25 +1,26 @@
-"""`Log`: writes the numbers of a run to the terminal, a file of JSON lines, and TensorBoard."""
+"""`Log`: writes the numbers of a run to the terminal or a notebook, a file of JSON lines, and TensorBoard."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TextIO
 
 from sparrow.files import drop_output
 from sparrow.processes import tell_progress
-from sparrow.runs.recorded.notebook import NotebookBar, is_notebook
+from sparrow.reports import METRICS
 from sparrow.runs.recorded.tensorboard import Appended, EventFile, event_file_name
-from sparrow.runs.saved.written import WrittenFiles
+from sparrow.runs.saved.run_folder import WrittenFiles
 
-METRICS: Final = "metrics.jsonl"
 TENSORBOARD: Final = "tensorboard"
 UNDEFINED: Final = "undefined"
 """The field of a line with the reasons of metrics that are NaN, by name."""
@@ -86,7 +87,6 @@ class Log:
             self._events.close()
 
     def advance(self) -> None:
-        """Count one more step."""
         self._made += 1
         tell_progress(self._made)
         if self._bar is not None:
@@ -142,7 +142,6 @@ class Log:
         return {path.relative_to(folder).as_posix(): path.stat().st_size for path in _files(self._written)}
 
     def line(self, text: str) -> None:
-        """Write one line to the terminal or the stream."""
         if self._bar is not None:
             bar = self._bar
             self._shown(lambda: bar.line(text))
@@ -152,7 +151,6 @@ class Log:
     def _keep(
         self, kind: str, step: int, values: Mapping[str, Any], histograms: Mapping[str, Any] | None = None
     ) -> None:
-        """Write the numbers of a step to the files."""
         if self._lines is not None:
             self._lines.add((json.dumps({"kind": kind, "step": step, **values}) + "\n").encode())
         if self._events is not None:
@@ -289,3 +287,54 @@ class _Bar:
 
     def close(self) -> None:
         self._progress.stop()
+
+
+INTERVAL: Final = 0.2
+"""Seconds between two updates of the display."""
+
+
+def is_notebook() -> bool:
+    """Return whether this is the kernel of a notebook."""
+    if "IPython" not in sys.modules:  # a notebook has always imported it
+        return False
+    shell: Any = importlib.import_module("IPython").get_ipython()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+class NotebookBar:
+    """The progress of a run as an HTML bar; the interface of the bar on a terminal."""
+
+    def __init__(self, total: int | None, done: int) -> None:
+        display: Any = importlib.import_module("IPython.display")
+        self._html, self._total, self._done, self._values = display.HTML, total, done, ""
+        self._shown_at = self._began = time.monotonic()
+        self._first = done
+        self._display = display.display(self._html(self.html()), display_id=True)
+
+    def advance(self) -> None:
+        self._done += 1
+        self._update()
+
+    def show(self, values: str) -> None:
+        self._values = values
+        self._update(now=True)
+
+    def line(self, text: str) -> None:
+        print(text, flush=True)
+
+    def close(self) -> None:
+        self._update(now=True)
+
+    def _update(self, now: bool = False) -> None:
+        if now or time.monotonic() - self._shown_at >= INTERVAL:
+            self._shown_at = time.monotonic()
+            self._display.update(self._html(self.html()))
+
+    def html(self) -> str:
+        steps = f"{self._done:,}" if self._total is None else f"{self._done:,} of {self._total:,}"
+        left = ""
+        if self._total is not None and self._done > self._first:
+            seconds = (time.monotonic() - self._began) / (self._done - self._first) * (self._total - self._done)
+            left = f" · {max(seconds, 0):.0f} s left" if seconds >= 1 else ""
+        bar = f'<progress value="{self._done}" max="{self._total or self._done or 1}"></progress>'
+        return f"<div>{bar} {steps} steps{left} <small>{escape(self._values)}</small></div>"

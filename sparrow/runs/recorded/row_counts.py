@@ -47,6 +47,9 @@ class RowCounts(abc.ABC):
         self.lookups += int(counts.sum())
         self._add(rows, counts)
 
+    @abc.abstractmethod
+    def _add(self, rows: Integers, counts: Integers) -> None: ...
+
     @property
     @abc.abstractmethod
     def touched(self) -> int:
@@ -55,9 +58,6 @@ class RowCounts(abc.ABC):
     @abc.abstractmethod
     def hottest(self) -> tuple[Integers, Integers]:
         """Return rows and their counts, the largest first: all rows that were looked up, or the counted ones."""
-
-    @abc.abstractmethod
-    def _add(self, rows: Integers, counts: Integers) -> None: ...
 
     @property
     @abc.abstractmethod
@@ -69,12 +69,8 @@ class RowCounts(abc.ABC):
         """Return the arrays by name, for a checkpoint."""
 
     @abc.abstractmethod
-    def restore(self, state: Arrays) -> None:
-        """Continue from the arrays of `state`."""
-
-    @abc.abstractmethod
-    def fits(self, state: Arrays) -> bool:
-        """Return whether ``state`` is of a table like this one."""
+    def restore(self, state: Arrays) -> bool:
+        """Continue from the arrays of `state`; return False, and stay, where they are of a table of another size."""
 
 
 def rows_counted(num_rows: int) -> RowCounts:
@@ -100,31 +96,25 @@ class ExactCounts(RowCounts):
 
     @property
     def touched(self) -> int:
-        """Return the number of rows with a count."""
         return int(np.count_nonzero(self._counts))
 
     def hottest(self) -> tuple[Integers, Integers]:
-        """Return all rows with a count."""
         rows = np.flatnonzero(self._counts)
         return _descending(rows, self._counts[rows].astype(np.int64))
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the counts."""
         return self._counts.nbytes
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the counts."""
         return {"counts": self._counts.copy(), "totals": np.array([self.lookups], np.int64)}
 
-    def restore(self, state: Arrays) -> None:
-        """Continue from the counts."""
+    def restore(self, state: Arrays) -> bool:
+        if "counts" not in state or state["counts"].shape != self._counts.shape:
+            return False
         self._counts = np.array(state["counts"], np.uint32)
         self.lookups = int(state["totals"][0])
-
-    def fits(self, state: Arrays) -> bool:
-        """Return whether it has as many rows."""
-        return "counts" in state and state["counts"].shape == (self.num_rows,)
+        return True
 
 
 class HottestCounts(RowCounts):
@@ -167,32 +157,26 @@ class HottestCounts(RowCounts):
 
     @property
     def touched(self) -> int:
-        """Return the number of set bits."""
         return int(np.bitwise_count(self._bits).sum(dtype=np.int64))
 
     def hottest(self) -> tuple[Integers, Integers]:
-        """Return the counted rows."""
         return _descending(self._rows, self._counts)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the bits, and of the most counts that it may hold."""
         return self._bits.nbytes + 2 * self.capacity * np.dtype(np.int64).itemsize
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return bits, rows, counts and totals."""
         totals = np.array([self.lookups, self.error], np.int64)
         return {"bits": self._bits.copy(), "rows": self._rows, "row_counts": self._counts, "totals": totals}
 
-    def restore(self, state: Arrays) -> None:
-        """Continue from bits, rows, counts and totals."""
+    def restore(self, state: Arrays) -> bool:
+        if "bits" not in state or state["bits"].shape != self._bits.shape:
+            return False
         self._bits = np.array(state["bits"], np.uint8)
         self._rows, self._counts = np.array(state["rows"], np.int64), np.array(state["row_counts"], np.int64)
         self.lookups, self.error = (int(value) for value in state["totals"])
-
-    def fits(self, state: Arrays) -> bool:
-        """Return whether it has as many rows."""
-        return "bits" in state and state["bits"].shape == self._bits.shape
+        return True
 
 
 class IdCounts(HottestCounts):
@@ -206,8 +190,8 @@ class IdCounts(HottestCounts):
     Reference: K. Whang et al., "A linear-time probabilistic counting algorithm for database applications", 1990.
     """
 
-    def __init__(self, num_rows: int, capacity: int = CAPACITY) -> None:
-        super().__init__(8 * num_rows, capacity)
+    def __init__(self, num_rows: int) -> None:
+        super().__init__(8 * num_rows)
         self.num_rows = num_rows
 
     def _mark(self, rows: Integers) -> None:
@@ -216,7 +200,6 @@ class IdCounts(HottestCounts):
 
     @property
     def touched(self) -> int:
-        """Return an estimate of the number of ids that were looked up."""
         bits = 8 * len(self._bits)
         return round(-bits * math.log((bits - min(super().touched, bits - 1)) / bits))
 

@@ -114,7 +114,6 @@ class EventFile:
         self._file.add(record(_event(step, _bytes(5, summary))))
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -129,7 +128,6 @@ class Appended:
         self._length = os.fstat(self._descriptor).st_size
 
     def add(self, piece: bytes) -> None:
-        """Write a piece."""
         view = memoryview(piece)
         try:
             while view:

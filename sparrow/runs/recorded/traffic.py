@@ -8,6 +8,7 @@ checkpoint holds the traffic of exactly the steps that were made. Memory does no
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,9 +16,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from sparrow.config import ConfigError
-from sparrow.embedding import Embedder, Held, PackedBatch, RoutedBatch, SavedIds, TableSpec
+from sparrow.config import Config, ConfigError, assemble
+from sparrow.data import DataError, Feature, Problems, Vocabulary
+from sparrow.embedding import Embedder, Held, PackedBatch, Ragged, RoutedBatch, SavedIds, TableSpec, hash_strings
 from sparrow.kernels.ids import numbers_of
 from sparrow.registry import nearest
 from sparrow.runs.recorded.row_counts import IdCounts, RowCounts, rows_counted
@@ -165,7 +169,6 @@ class Traffic:
         return {"batches": self.batches, "counted": self.counted, "tables": tables}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays by name."""
         arrays: dict[str, npt.NDArray[Any]] = {"batches": np.array([self.batches, self.counted], np.int64)}
         for name, table in self._tables.items():
             arrays[f"{name}/unique"] = np.array([table.unique, table.least, table.most], np.int64)
@@ -179,9 +182,8 @@ class Traffic:
         self.batches, self.counted = (int(value) for value in state["batches"])
         for name, table in self._tables.items():
             held = {key.removeprefix(f"{name}/"): array for key, array in state.items() if key.startswith(f"{name}/")}
-            if held and table.rows.fits(held):
+            if held and table.rows.restore(held):
                 table.unique, table.least, table.most = (int(value) for value in held["unique"])
-                table.rows.restore(held)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,3 +253,93 @@ def _most(held: SavedIds, most: int) -> list[tuple[str, int]]:
     rows = rows[(held.counts[rows] > 0) & (held.last[rows] >= 0)]
     ids = np.ascontiguousarray(held.ids[rows]).view(np.int64).reshape(-1)
     return [(str(id_), int(count)) for id_, count in zip(ids.tolist(), held.counts[rows].tolist(), strict=True)]
+
+
+SAMPLE: Final = 100_000
+"""Rows of the training data that are searched for the words of hashed ids."""
+TWIN: Final = "_wide"
+UNKNOWN: Final = "unknown"
+
+Words = dict[str, dict[int, str]]
+"""By table: the words of rows."""
+
+
+def hot_words(config: Config, rows: Mapping[str, Sequence[int]]) -> Words:
+    """Return the words of rows by table, or of the ids of a dynamic one; those without a known word are left out.
+
+    A word of a vocabulary is exact. Where ids are hashed, it is the most frequent one among the first rows of the
+    training data, with the number of other words that share its row.
+    """
+    found: Words = {}
+    features = assemble(config).features
+    for table, wanted in rows.items():
+        for feature in features:
+            use = feature.table_use
+            if use is not None and use.table in (table, table.removesuffix(TWIN)) and wanted:
+                words = _known(feature, wanted) or _hashed(config, feature, wanted)
+                found[table] = {**words, **found.get(table, {})}
+    return found
+
+
+def _known(feature: Feature, wanted: Sequence[int]) -> dict[int, str]:
+    """Return the words of a vocabulary; the row after the last one is that of unknown ids."""
+    if isinstance(words := feature.words, Vocabulary):
+        by_row: dict[int, list[str]] = {}
+        for at, word in enumerate(words.words):
+            by_row.setdefault(at if words.rows is None else int(words.rows[at]), []).append(word)
+        return {row: _named(by_row[row]) if row in by_row else UNKNOWN for row in wanted}
+    buckets = getattr(feature, "num_buckets", None)
+    return {} if buckets is None else {row: str(row) if row < buckets else UNKNOWN for row in wanted}
+
+
+def _hashed(config: Config, feature: Feature, wanted: Sequence[int]) -> dict[int, str]:
+    use = feature.table_use
+    is_dynamic = use is not None and use.dynamic is not None
+    is_hashed = is_dynamic or getattr(feature, "hash_bucket_size", None) is not None
+    if not is_hashed or len(feature.columns) != 1 or config.data is None:
+        return {}
+    column = feature.columns[0]
+    try:
+        values = _entries(config.data.train, column, getattr(feature, "separator", None))
+        counted = pc.value_counts(values)
+        counts = np.asarray(counted.field("counts"))
+        order = np.argsort(-counts, kind="stable")
+        words = counted.field("values").take(pa.array(order))
+        if is_dynamic:
+            rows = np.asarray(hash_strings(words)).astype(np.uint64).view(np.int64).tolist()
+        else:
+            rows = _rows(feature.convert(pa.RecordBatch.from_arrays([words], [column]), Problems(len(words))))
+    except (DataError, OSError, pa.ArrowException):
+        return {}
+    by_row: dict[int, list[str]] = {}
+    for row, word in zip(rows, words.to_pylist(), strict=True):
+        if row in wanted:
+            by_row.setdefault(row, []).append(str(word))
+    return {row: _named(words) for row, words in by_row.items()}
+
+
+def _entries(source: Any, column: str, separator: str | None) -> Any:
+    """Return the entries of a column in the first rows of a source."""
+    reader = source.open([column])
+    tables: list[Any] = []
+    while len(tables) < reader.num_chunks and sum(table.num_rows for table in tables) < SAMPLE:
+        tables.append(reader.read(len(tables), "skip").table)
+    values = pa.concat_tables(tables)[column].combine_chunks().drop_null() if tables else pa.nulls(0, pa.string())
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    while hasattr(values, "flatten") and pa.types.is_nested(values.type):
+        values = values.flatten()
+    if separator is not None and not pa.types.is_integer(values.type):
+        values = pc.split_pattern(values, separator).flatten()
+    return values.drop_null()
+
+
+def _rows(made: Any) -> list[int]:
+    if not isinstance(made, Ragged):
+        return [int(row) for row in np.asarray(made)]
+    offsets, values = np.asarray(made.offsets), np.asarray(made.values)
+    return [int(values[at]) if at < end else -1 for at, end in itertools.pairwise(offsets)]
+
+
+def _named(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{words[0]} and {len(words) - 1} more"

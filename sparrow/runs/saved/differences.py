@@ -24,7 +24,6 @@ class Difference(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Both values."""
         return f"was {_text(self.before)}, is now {_text(self.now)}"
 
     def __str__(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -66,28 +65,20 @@ def _held(run: RunFolder, step: int) -> Saved:
 
 def best_step(run: RunFolder, log: LogLine) -> int:
     """Return the step of the best checkpoint that is saved."""
-    for best in itertools.chain([run.status.get("best")], _bests(run, log)):
-        with contextlib.suppress(TypeError, ValueError, KeyError, IndexError):
-            if best is not None and int(best[0]) in run.steps:
-                return int(best[0])
-    raise DataError("no best step is known: train with train.checkpoint.best_by, or load another", str(run))
-
-
-def _bests(run: RunFolder, log: LogLine) -> Iterator[Any]:
-    """Return the best step as each checkpoint knew it, the newest first."""
+    if run.best is not None:
+        return run.best
     for saved in whole(run.checkpoints, log):
         with contextlib.suppress(Damaged):
-            yield progress_of(saved).best
+            best = progress_of(saved).best
+            if best is not None and best.step in run.steps:
+                return best.step
+    raise DataError("no best step is known: train with train.checkpoint.best_by, or load another", str(run))
 
 
 def chosen(folder: str | AnyPath, step: Step) -> Step:
     """Return the checkpoint to use where none is asked for: the best, where it is saved and is not the last one."""
     run = RunFolder(folder)
-    with contextlib.suppress(TypeError, ValueError, KeyError, IndexError):
-        best = run.status.get("best")
-        if step is None and best is not None and int(best[0]) in run.steps[1:]:
-            return "best"
-    return step
+    return "best" if step is None and run.best in run.steps[1:] else step
 
 
 def saved_config(folder: str | AnyPath, step: Step = None) -> Config:
@@ -132,19 +123,12 @@ def loaded(
     except Damaged as error:
         (log or warn)(f"the best checkpoint is damaged, the last one is used: {error}")
         return _loaded(folder, config, "last", log)
-    note = f"step {held.progress.steps} is used, the best{_by(held.program.config)}; the last is {_last(folder)}"
+    by = held.program.config.train.checkpoint.best_by or held.program.config.evaluate.early_stopping
+    best = "the best" if by is None else f"the best by {by.metric}"
+    note = f"step {held.progress.steps} is used, {best}; the last is {max(RunFolder(folder).steps, default=0)}"
     if log is not None:
         log(note)
     return held._replace(note=note)
-
-
-def _by(config: Config) -> str:
-    best_by = config.train.checkpoint.best_by or config.evaluate.early_stopping
-    return "" if best_by is None else f" by {best_by.metric}"
-
-
-def _last(folder: str | AnyPath) -> int:
-    return max(RunFolder(folder).steps, default=0)
 
 
 def _loaded(folder: str | AnyPath, config: Config | None, step: Step, log: LogLine | None) -> Loaded:

@@ -21,25 +21,6 @@ ITEMS: Final = "item_counts"
 """The name of the counts of items in a checkpoint."""
 
 
-def parts(state: TrainState) -> dict[str, Any]:
-    """Return a state without the tables and slots, as one tree whose paths are the names in a checkpoint."""
-    embedding = state.optimizer.embedding
-    optimizer: Any = dataclasses.replace(state.optimizer, embedding=None)  # type: ignore[arg-type]
-    return {
-        "embedding": {"step": embedding.step, "seed": embedding.seed},
-        "optimizer": optimizer,
-        "rest": state.rest,
-        "metrics": state.metrics,
-    }
-
-
-def joined(embedding: Any, others: Mapping[str, Any]) -> TrainState:
-    """Return the state of `parts` and the tables."""
-    embedding = dataclasses.replace(embedding, **others["embedding"])
-    optimizer = dataclasses.replace(others["optimizer"], embedding=embedding)
-    return TrainState(optimizer, others["rest"], others["metrics"])
-
-
 def restored(program: Program, saved: Saved, log: LogLine) -> TrainState:
     """Return the saved state, or raise `CheckpointError` for a part that the program lacks or has in another shape."""
     embedder, arrays = program.embedder, saved.arrays()
@@ -54,7 +35,7 @@ def restored(program: Program, saved: Saved, log: LogLine) -> TrainState:
             log(f"table '{key.table}' had {saved.tables[key].shape[0]} rows, and has {rows.num_rows} here")
     log_dtypes({key: str(rows.array.dtype) for key, rows in keys.items()}, saved, log)
     fresh = program.allocated()
-    others = parts(fresh)
+    others = fresh.parts()
     metrics = _metrics(others.pop("metrics"), arrays, log)
     others = embedder.on_its_devices(unnamed(others, arrays) | {"metrics": metrics})
     try:
@@ -65,7 +46,7 @@ def restored(program: Program, saved: Saved, log: LogLine) -> TrainState:
     def read(key: Key) -> Iterable[tuple[int, Any]]:
         return MovedRows(saved.rows(key), keys[key].num_rows, sources.get(key.table))
 
-    return joined(placed(embedder, embedding, list(keys), read), others)
+    return TrainState.joined(placed(embedder, embedding, list(keys), read), others)
 
 
 def dynamic(program: Program) -> list[str]:
@@ -108,7 +89,6 @@ class MovedRows:
                 yield first, block[: self._rows - first]
 
     def between(self, first: int, last: int) -> Any:
-        """Return rows ``first`` to ``last``."""
         return self._saved.between(first, last) if self._source is None else self._in_order[first:last]
 
     def check(self) -> None:
@@ -180,7 +160,7 @@ def extras_of(arrays: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def arrays_of(embedder: Embedder, state: TrainState, extras: Mapping[str, Any]) -> dict[str, Any]:
     """Return all arrays of a checkpoint but the tables, on the host."""
-    arrays = dict(named(parts(state)))
+    arrays = dict(named(state.parts()))
     for table, ids in embedder.saved_ids(state.optimizer.embedding).items():
         arrays |= {f"ids/{table}/{key}": array for key, array in ids.arrays().items()}
     for name, extra in extras.items():

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+
+from sparrow import processes
 from sparrow.checkpoint import CheckpointError, Damaged, Saved, passed_over, whole
 from sparrow.config import ConfigError
+from sparrow.embedding import Embedder
 from sparrow.feed import Pipeline
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import Difference, differences
 from sparrow.runs.saved.loading import Extra, all_damaged, config_of, does_not_fit, progress_of
-from sparrow.runs.saved.machine import log_differences
 from sparrow.runs.saved.restoring import LogLine, extras_of, restored
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.step.program import Program, TrainState
+from sparrow.versions import versions
 
 
 def resumed(
@@ -82,3 +87,40 @@ def _log_shorter_run(changed: list[Difference], progress: Progress, folder: RunF
                     f"nothing is left to train: the run is beyond train.{unit} = {change.now}; repeat the overrides of "
                     f"the first command line, or give {folder.config} as the config"
                 )
+
+
+def machine(embedder: Embedder) -> dict[str, str]:
+    """Return the parts of a machine that decide the last bits of a run, for a checkpoint.
+
+    With the same of them and the same versions, a resumed run has the bits of one that never stopped. XLA splits sums
+    of matrix products by the number of threads, and backends and versions may add in another order.
+    """
+    return {
+        "device": jax.devices()[0].device_kind,
+        "devices": str(1 if embedder.shards is None else embedder.shards.mesh.size),
+        "processes": str(processes.count()),
+        "threads": str(threads()),
+        "backend": ", ".join(sorted({embedder.backend_of(table) for table in embedder.tables})),
+    }
+
+
+def threads() -> int:
+    """Return the threads that XLA computes with on a CPU: NPROC, or the cores that this process may use."""
+    given = os.environ.get("NPROC", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def log_differences(saved: Saved, embedder: Embedder, log: Callable[[str], None]) -> None:
+    """Log the differences between the machine of a checkpoint and this one, in one line."""
+    now: dict[str, Any] = {**machine(embedder), **versions()}
+    before = {**_mapping(saved.about.get("machine")), **_mapping(saved.about.get("versions"))}
+    names = [name for name in now if name in before and before[name] != now[name]]
+    if names:
+        changed = "; ".join(f"{name} was {before[name]}, is now {now[name]}" for name in names)
+        log(f"the last bits may differ from those of a run that never stopped: {changed}")
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

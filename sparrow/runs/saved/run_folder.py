@@ -1,4 +1,7 @@
-"""`RunFolder`: the folder of one run, which one process at a time writes to."""
+"""`RunFolder`: the folder of one run, which one process at a time writes to.
+
+`WrittenFiles` lists the files that the run wrote there; nothing else is ever removed from it.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,36 @@ import datetime
 import fcntl
 import json
 import os
+import re
+import shutil
 import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from sparrow import processes
-from sparrow.checkpoint import saved_steps
+from sparrow.checkpoint import holding, saved_steps
 from sparrow.files import AnyPath, Mirror, Remote, at, replace_file, working_copy
 from sparrow.reports import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC
 from sparrow.runs.errors import FolderError
-from sparrow.runs.saved import written
 
 LOCK: Final = "lock"
 STREAM: Final = "stream.jsonl"
 """The journal of a source that grows."""
 STATUS: Final = "status.json"
-FILES: Final = (LOCK, STATUS, STREAM, written.NAME, CONFIG, METRICS, CURVES, TRAFFIC, ENVIRONMENT, REPORT)
+WRITTEN: Final = "written.json"
+FORMAT: Final = 1
+FOLDERS: Final = ("checkpoints", "tensorboard", "vocabularies")
+"""Folders that may hold foreign files: the run's own files in them are listed one by one."""
+FILES: Final = (LOCK, STATUS, STREAM, WRITTEN, CONFIG, METRICS, CURVES, TRAFFIC, ENVIRONMENT, REPORT)
 """Files that every run may write."""
+
+_CHECKPOINT = re.compile(r"checkpoints/(0|[1-9][0-9]*)")
+_FILE = re.compile(r"((tensorboard|vocabularies)/)?[^/\0]+")
+_NO_CONTENT = re.compile(r"lost\+found|\.DS_Store|\.nfs.*|\.written\.json\..*\.partial")
+"""Names that are ignored in a folder that counts as empty."""
+_READ: Final = "{}: another process reads this checkpoint; wait for it, or choose another folder"
 
 
 class RunFolder:
@@ -36,13 +50,10 @@ class RunFolder:
         self.remote = given if isinstance(given, Remote) else None
         self.path = given if isinstance(given, Path) else _copy(given)
         self.config = self.path / CONFIG
-        self.metrics = self.path / METRICS
-        self.tensorboard = self.path / "tensorboard"
         self.checkpoints = self.path / "checkpoints"
-        self.report = self.path / REPORT
         self._lock = self.path / LOCK
         self._status = self.path / STATUS
-        self.written = written.WrittenFiles(self.path)
+        self.written = WrittenFiles(self.path)
 
     def __str__(self) -> str:
         return str(self.remote or self.path)
@@ -61,12 +72,19 @@ class RunFolder:
             return {}
         return status if isinstance(status, dict) else {}
 
+    @property
+    def best(self) -> int | None:
+        """The best step that the run knows, where its checkpoint is saved; None: there is none."""
+        with contextlib.suppress(TypeError, ValueError, KeyError, IndexError):
+            best = int(self.status["best"][0])
+            return best if best in self.steps else None
+        return None
+
     def set_status(self, status: Mapping[str, Any]) -> None:
         """Write the status of the run: never half of it."""
         replace_file(self._status, (json.dumps(status, indent=1) + "\n").encode())
 
     def owns_checkpoint(self, step: int) -> bool:
-        """Return whether this run wrote it."""
         return f"checkpoints/{step}" in self.written
 
     def refuse_if_unusable(self) -> None:
@@ -76,7 +94,8 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             mode = None
         except (OSError, ValueError) as error:
-            raise FolderError(f"{_short(self)}: cannot be a folder: {_why(error)}; choose another") from None
+            why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            raise FolderError(f"{_short(self)}: cannot be a folder: {why}; choose another") from None
         above = next((place for place in self.path.absolute().parents if os.path.lexists(place)), None)
         wrong = self.path if mode is not None and not stat.S_ISDIR(mode) else None
         if mode is None and above is not None and not above.is_dir():
@@ -136,17 +155,22 @@ class RunFolder:
             owner = _UNKNOWN
         return FolderError(f"{self} is in use by {owner}; wait for it, or choose another folder")
 
-    def begin(self) -> None:
-        """List the files that a run writes. The checkpoints of a run whose list is lost are its own."""
+    def begin(self, is_new: bool) -> None:
+        """List the files that a run writes; remove what another run left here, if this is a new one.
+
+        The checkpoints of a run whose list is lost are its own.
+        """
         lost = [] if self.written.exists else [f"checkpoints/{step}" for step in self.steps if self._is_ours(step)]
         self.written.add([*FILES, *lost])
+        if is_new:
+            self.clear()
 
     def _is_ours(self, step: int) -> bool:
         return all(os.path.exists(self.checkpoints / str(step) / name) for name in ("manifest.json", "about.json"))
 
     def clear(self) -> None:
         """Remove the files that a run left here, and nothing else; the list and the lock, which is held, stay."""
-        self.written.remove(stay=(written.NAME, LOCK))
+        self.written.remove(stay=(WRITTEN, LOCK))
 
     @contextlib.contextmanager
     def locked(self, log: Callable[[str], None]) -> Iterator[None]:
@@ -170,7 +194,8 @@ class RunFolder:
             self.written.read()  # another process may have worked here in the meantime
             if left := file.read():
                 log(f"{_owner(left)} left this folder without finishing; this run continues")
-            _write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))
+            since = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            _write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}))
             try:
                 yield
             finally:
@@ -205,14 +230,95 @@ def _owner(text: str) -> str:
         return _UNKNOWN
 
 
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _why(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
 def _short(path: Any) -> str:
     text = str(path)
     return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+class WrittenFiles:
+    """Names in a run folder, relative to it. A name is added before its file is written.
+
+    Attributes:
+      folder: the run folder.
+      exists: whether the folder has such a list: it is a run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.exists = False
+        self._names: set[str] = set()
+        self.read()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def read(self) -> None:
+        """Read the list again; one that is damaged counts as missing."""
+        try:
+            held = json.loads((self.folder / WRITTEN).read_bytes())
+            self._names = {name for name in held["written"] if _is_sound(name)}
+            self.exists = held["format"] == FORMAT
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            self._names, self.exists = set(), False
+
+    def add(self, names: Iterable[str]) -> None:
+        """Add names that are about to be written. Names in folders leave the list when their files are removed."""
+        new = set(names) - self._names
+        if new or not self.exists:
+            self._names = {name for name in self._names if self._is_there(name)} | new
+            held = {"format": FORMAT, "written": sorted(self._names)}
+            replace_file(self.folder / WRITTEN, (json.dumps(held, indent=1) + "\n").encode())
+            self.exists = True
+
+    def _is_there(self, name: str) -> bool:
+        """Return whether the file exists, or a checkpoint under its temporary names."""
+        path = self.folder / name
+        return "/" not in name or os.path.lexists(path) or (bool(_CHECKPOINT.fullmatch(name)) and any(_remains(path)))
+
+    def others(self, own: Iterable[str]) -> list[str]:
+        """Return the names in a folder without a list that are not in ``own``: their owner is unknown."""
+        try:
+            names = os.listdir(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise FolderError(f"{self.folder}: cannot be read: {error.strerror}") from None
+        return sorted(name for name in names if name not in set(own) and not _NO_CONTENT.fullmatch(name))
+
+    def remove(self, stay: Container[str] = (WRITTEN,)) -> None:
+        """Remove all listed files but ``stay``, or none and raise `FolderError` where a checkpoint is being read."""
+        for name in self._names:
+            if _CHECKPOINT.fullmatch(name) and holding.is_held(self.folder / name):
+                raise FolderError(_READ.format(self.folder / name))
+        for name in sorted(self._names):
+            path = self.folder / name
+            try:
+                if _CHECKPOINT.fullmatch(name):
+                    self._remove_checkpoint(path)
+                elif name not in stay:
+                    path.unlink(missing_ok=True)
+            except OSError as error:
+                raise FolderError(f"{path}: cannot be removed: {error.strerror}") from None
+        for folder in FOLDERS:
+            try:
+                (self.folder / folder).rmdir()
+            except OSError:  # it holds foreign files, or does not exist
+                continue
+
+    def _remove_checkpoint(self, path: Path) -> None:
+        if path.is_dir() and not holding.remove(path, path.with_name(f"{path.name}.deleted")):
+            raise FolderError(_READ.format(path))
+        for left in _remains(path):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _remains(checkpoint: Path) -> Iterator[Path]:
+    """Yield the folders of this checkpoint that are unfinished, damaged or deleted, such as after a killed writer."""
+    return checkpoint.parent.glob(f"{checkpoint.name}.*")
+
+
+def _is_sound(name: object) -> bool:
+    """Return whether a run writes such names: nothing outside of its folder is ever touched, for any list."""
+    if not isinstance(name, str) or name.split("/")[-1] in (".", "..") or name in FOLDERS:
+        return False
+    return bool(_CHECKPOINT.fullmatch(name) or _FILE.fullmatch(name))

@@ -21,7 +21,7 @@ from sparrow.data import Feature
 from sparrow.embedding import SavedIds
 from sparrow.registry import nearest
 from sparrow.runs.saved.loading import all_damaged, config_of, opened, run_of
-from sparrow.runs.saved.restoring import LogLine, MovedRows, dynamic, ids_of, joined, log_dtypes, parts
+from sparrow.runs.saved.restoring import LogLine, MovedRows, dynamic, ids_of, log_dtypes
 from sparrow.runs.saved.vocabularies import FOLDER, Vocabularies
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.trees import named_leaves
@@ -51,7 +51,7 @@ class _Start:
         self.problems: list[Problem] = []
         self.fresh = program.allocated()
         self.rows = rows_of(program.embedder, self.fresh.optimizer.embedding)
-        self.leaves = named_leaves(parts(self.fresh))
+        self.leaves = named_leaves(self.fresh.parts())
         self.arrays = saved.arrays()
         self.ids: dict[str, SavedIds] = {}
         self.moved: dict[str, npt.NDArray[np.int64]] = {}
@@ -65,7 +65,7 @@ class _Start:
         here = {tables[key]: str(self.rows[key].array.dtype) for key in tables}
         log_dtypes(here, self.saved, log)
         taken = {name: self.arrays[old] for name, old in leaves.items()}
-        others = unnamed(parts(self.fresh), {name: plain(leaf) for name, leaf in self.leaves.items()} | taken)
+        others = unnamed(self.fresh.parts(), {name: plain(leaf) for name, leaf in self.leaves.items()} | taken)
         embedder, embedding = self.program.embedder, self.fresh.optimizer.embedding
         others = embedder.on_its_devices(others)
         sources: dict[str, Any] = {**self.moved}
@@ -85,7 +85,7 @@ class _Start:
         counts = f"{sum(key.slot is None for key in tables)} tables and {parameters} parameters"
         beside = " with their optimizer" if self.start.optimizer else ""
         log(f"starting from {self.saved.path}: {counts}{beside}; left fresh: {self._left(tables, leaves)}")
-        return joined(embedding, others)
+        return TrainState.joined(embedding, others)
 
     def _tables(self) -> Iterator[tuple[Key, Key]]:
         """Yield the keys of rows here and in the checkpoint."""
@@ -144,7 +144,6 @@ class _Start:
 
     @cached_property
     def old_config(self) -> Config:
-        """The config of the checkpoint, with its vocabularies."""
         return config_of(self.saved)
 
     def _other_ids(self, table: str, old: str) -> str | None:

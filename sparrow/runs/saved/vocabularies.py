@@ -18,7 +18,7 @@ from sparrow.checkpoint import CheckpointError, Saved
 from sparrow.config import Config, ConfigError, Problem
 from sparrow.data import DataError, Feature
 from sparrow.files import AnyPath, UnsafePath, at, inside, replace_file
-from sparrow.runs.saved.written import WrittenFiles
+from sparrow.runs.saved.run_folder import WrittenFiles
 
 FOLDER: Final = "vocabularies"
 
@@ -65,7 +65,6 @@ class Vocabularies:
         return Vocabularies(Vocabularies.of(config)._words | self._words)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for a checkpoint."""
         return {name: words._asdict() for name, words in self._words.items()}
 
     def of_table(self, table: str) -> set[str]:

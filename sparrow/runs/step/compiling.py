@@ -46,7 +46,6 @@ class Compiled:
         self.compiling: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     def __call__(self, *arguments: Any) -> Any:
-        """Return the function's result."""
         leaves, structure = jax.tree.flatten(arguments[self._batch])
         if self._kept.is_new((structure, *map(np.shape, leaves))):
             self._note(arguments[self._batch])

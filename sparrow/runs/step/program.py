@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
-from sparrow.data import ItemCounts
-from sparrow.embedding import Embedder
+from sparrow.data import Batch, ItemCounts
+from sparrow.embedding import Embedder, EmbeddingState, Ragged
 from sparrow.feed import Feed, Preparer
 from sparrow.losses import Platt, pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
@@ -43,6 +44,24 @@ class TrainState:
     optimizer: OptimizerState
     rest: Any
     metrics: States
+
+    def parts(self) -> dict[str, Any]:
+        """Return the state without tables and slots, as one tree whose paths are the names in a checkpoint."""
+        embedding = self.optimizer.embedding
+        optimizer: Any = dataclasses.replace(self.optimizer, embedding=None)  # type: ignore[arg-type]
+        return {
+            "embedding": {"step": embedding.step, "seed": embedding.seed},
+            "optimizer": optimizer,
+            "rest": self.rest,
+            "metrics": self.metrics,
+        }
+
+    @classmethod
+    def joined(cls, embedding: EmbeddingState, parts: Mapping[str, Any]) -> TrainState:
+        """Return the state of `parts` and the tables."""
+        embedding = dataclasses.replace(embedding, **parts["embedding"])
+        optimizer = dataclasses.replace(parts["optimizer"], embedding=embedding)
+        return cls(optimizer, parts["rest"], parts["metrics"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +140,6 @@ class Program:
 
     @functools.cached_property
     def train_scores(self) -> Scores:
-        """The metrics of training."""
         return Scores(self.config.tasks, train=True, windows=self.config.evaluate.windows is not None)
 
     @functools.cached_property
@@ -142,6 +160,22 @@ class Program:
         scaled = {name: self.config.tasks[name].calibrated(Platt(*values)) for name, values in by_task.items()}
         config = self.config.model_copy(update={"tasks": {**self.config.tasks, **scaled}})
         return dataclasses.replace(self, config=config)
+
+    def completed(self, batch: Batch) -> Batch:
+        """Return rows of some features with missing values for all others, such as those of the other tower."""
+        count = len(batch)
+        ids, numbers, sequences = dict(batch.ids), dict(batch.numbers), dict(batch.sequences)
+        for feature in (each for own in self.assembly.features for each in own.outputs):
+            if any(feature.name in part for part in (ids, numbers, sequences)):
+                continue
+            if feature.part == "numbers":
+                numbers[feature.name] = np.zeros((count, feature.width), np.float32)
+            elif feature.part == "ids":
+                ids[feature.name] = Ragged(np.zeros(0, np.int32), np.zeros(count + 1, np.int64))
+            else:
+                empty = np.zeros((0, feature.width), np.float32)
+                sequences[feature.name] = Ragged(empty, np.zeros(count + 1, np.int64))
+        return dataclasses.replace(batch, ids=ids, numbers=numbers, sequences=sequences)
 
     def init(self) -> TrainState:
         """Return the state before the first step, which depends on the seed alone."""

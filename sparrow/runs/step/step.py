@@ -1,23 +1,28 @@
-"""One training step as one compiled program: gradients of all micro-batches, the update, the metrics."""
+"""One training step as one compiled program: gradients of all micro-batches, the update, the metrics.
+
+`Steps` makes such steps; `Ahead` also looks the rows of the next one up.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
+import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sparrow.embedding import EmbeddingState, PackedBatch, RowGrads
-from sparrow.feed import Feed, alike
+from sparrow.feed import Feed, Prepared, alike, placed
 from sparrow.runs.loop.staging import Taken
 from sparrow.runs.step.compiling import Compiled
-from sparrow.runs.step.on_mesh import kept_everywhere, summed_in_order
+from sparrow.runs.step.on_mesh import kept_everywhere, on_host, summed_in_order
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.tasks import count_examples
 from sparrow.trees import named_leaves
@@ -42,9 +47,6 @@ class Report(NamedTuple):
     gradient_norms: dict[str, jax.Array]
     gradients: dict[str, jax.Array]
     go: jax.Array
-
-
-TrainStep = Callable[..., tuple[TrainState, Report]]
 
 
 class History(NamedTuple):
@@ -76,38 +78,17 @@ class Found(NamedTuple):
     batch: PackedBatch | None
 
 
-def train_step(
-    program: Program, log: Callable[[str], None] | None = None, compiling: Context = contextlib.nullcontext
-) -> TrainStep:
-    """Return the compiled step: ``step(state, feeds, go)`` takes the micro-batches of one step; the state is donated.
-
-    Micro-batches may differ in examples, and each is weighted by them, as in one batch. ``go`` comes from the previous
-    report; without one, the step is made. ``log`` receives a line for each program after the first, and ``compiling``
-    returns a context for the time of its compilation.
-    """
-    compiled = _single(program)
-    compiled.log, compiled.compiling = log, compiling
-
-    def run(state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
-        go = program.embedder.on_its_devices(jnp.array(True)) if go is None else go
-        made: tuple[TrainState, Report] = compiled(state, alike(program.embedder, feeds), go)
-        return made
-
-    return run
-
-
 class Steps:
     """The compiled steps of a run: one in a call, or ``train.steps_per_call`` of them; each call donates the state."""
 
     kept: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, program: Program) -> None:
-        self._program = program
+        self._program, self._one = program, _single(program)
 
     def log_programs(self, log: Callable[[str], None], compiling: Context) -> None:
         """Give a line to ``log`` for each program after the first, compiled in the context of ``compiling``."""
-        self._log, self._compiling = log, compiling
-        self._one = train_step(self._program, log, compiling)
+        self._one.log, self._one.compiling = log, compiling
 
     def groups(self, read: Callable[[int | None], Iterator[Taken]], left: int | None) -> Iterator[Taken]:
         """Return the batches of ``left`` steps, which ``read`` yields."""
@@ -117,11 +98,20 @@ class Steps:
         """Make the steps of a call. The feeds of several steps have one layout."""
         feeds = [tuple(prepared.feed for prepared in taken.batches) for taken in call]
         if len(feeds) == 1:
-            return *self._one(state, feeds[0], go), None
+            return *self.one(state, feeds[0], go), None
         go = jnp.array(True) if go is None else go
         made: Made = self._several(
             state, tuple(feed for own in feeds for feed in alike(self._program.embedder, own)), go
         )
+        return made
+
+    def one(self, state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
+        """Make one step of these micro-batches; ``go`` comes from the report before it.
+
+        They may differ in examples, and each is weighted by them, as in one batch.
+        """
+        go = self._program.embedder.on_its_devices(jnp.array(True)) if go is None else go
+        made: tuple[TrainState, Report] = self._one(state, alike(self._program.embedder, feeds), go)
         return made
 
     def forget(self) -> None:
@@ -145,7 +135,7 @@ class Steps:
             return state, last, History(reports.loss, reports.go)
 
         compiled = Compiled("training", steps, batch=1, donate=(0,))
-        compiled.log, compiled.compiling = self._log, self._compiling
+        compiled.log, compiled.compiling = self._one.log, self._one.compiling
         return compiled
 
 
@@ -209,7 +199,7 @@ def looking_ahead(program: Program) -> Compiled:
 
     ``found`` are the activations of each of ``feeds``. The step looks up ``following``, the micro-batches of the next
     step, before it updates the tables, and also returns their activations: as they were then (``train.pipeline:
-    stale``), or as they are after the update (``patch``). It is as `train_step` otherwise.
+    stale``), or as they are after the update (``patch``). It is as `Steps.one` otherwise.
     """
     step = one_step(program)
 
@@ -269,23 +259,100 @@ def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, tuple[
         dense = named_leaves(gradients.dense)
         norms = {path: jnp.linalg.norm(x) for path, x in dense.items()} if "gradient_norm" in summaries else {}
         kept = dense if "gradient" in summaries else {}
-        report = Report(info.loss, _sum(terms), info.grad_norm, norms, kept, go)
-        return _settled(program, TrainState(new, rest, metrics)), kept_everywhere(program.embedder, report), ahead
+        of_tasks = {task: functools.reduce(operator.add, (part[task] for part in terms)) for task in terms[0]}
+        report = Report(info.loss, of_tasks, info.grad_norm, norms, kept, go)
+        made = TrainState(new, rest, metrics)
+        made = TrainState.joined(new.embedding, kept_everywhere(program.embedder, made.parts()))
+        return made, kept_everywhere(program.embedder, report), ahead
 
     return step
 
 
-def _settled(program: Program, state: TrainState) -> TrainState:
-    """Return the state with everything but tables and slots on all devices."""
-    embedding = state.optimizer.embedding
-    optimizer: Any = dataclasses.replace(state.optimizer, embedding=None)  # type: ignore[arg-type]
-    numbers = embedding.step, embedding.seed
-    (step, seed), optimizer, rest, metrics = kept_everywhere(
-        program.embedder, (numbers, optimizer, state.rest, state.metrics)
-    )
-    embedding = dataclasses.replace(embedding, step=step, seed=seed)
-    return TrainState(dataclasses.replace(optimizer, embedding=embedding), rest, metrics)
+ACTIVATIONS: Final = "ahead"
+"""The name of the activations among the extras of a checkpoint."""
 
 
-def _sum(terms: Sequence[dict[str, jax.Array]]) -> dict[str, jax.Array]:
-    return {task: functools.reduce(operator.add, (part[task] for part in terms)) for task in terms[0]}
+def with_following(steps: Iterable[Taken]) -> Iterator[Taken]:
+    """Yield each step with the batches of the one after it; the last one has none."""
+    before: Taken | None = None
+    for taken in steps:
+        if before is not None:
+            yield before._replace(following=taken.batches)
+        before = taken
+    if before is not None:
+        yield before
+
+
+class Ahead:
+    """Steps that look the rows of the next one up before their own update; an extra of checkpoints.
+
+    The lookup of a batch, and the exchange of its rows, need not wait for the update then: the device may do both at
+    once. With ``train.pipeline: stale``, a step sees all updates of tables but the last one; dense parameters are never
+    late. With ``patch``, rows that the update changes travel again after it: a step sees all updates.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._next: tuple[tuple[Feed, ...], tuple[Found, ...]] | None = None
+        self._is_stale = program.config.train.pipeline == "stale"
+        self._restored: Mapping[str, np.ndarray[Any, Any]] = {}
+        self._step = looking_ahead(program)
+        self.kept = {ACTIVATIONS: self} if self._is_stale else {}
+        self._lookup = jax.jit(functools.partial(look_up, program))
+
+    def log_programs(self, log: Callable[[str], None], compiling: Context) -> None:
+        self._step.log, self._step.compiling = log, compiling
+        if self._is_stale:
+            log("train.pipeline is stale: a step looks rows up before the update of the step before it")
+
+    def groups(self, read: Callable[[int | None], Iterator[Taken]], left: int | None) -> Iterator[Taken]:
+        return itertools.islice(with_following(read(None if left is None else left + 1)), left)
+
+    def make(self, state: TrainState, call: Sequence[Taken], go: Any) -> Made:
+        (taken,) = call
+        feeds, found = self._of(state, taken)
+        following = self._feeds(taken.following)
+        go = self._program.embedder.on_its_devices(jnp.array(True)) if go is None else go
+        state, report, ahead = self._step(state, feeds + following, go, found)
+        self._next = (following, ahead) if following else None
+        return state, report, None
+
+    def forget(self) -> None:
+        self._next = None
+
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the activations of the next step, so that a resumed run has the bits of one that never stopped."""
+        if self._next is None:
+            return {}
+        host = {name: on_host(self._program.embedder, act) for name, act in _named(self._next[1]).items()}
+        return {name: array.astype(np.float32) for name, array in host.items()}
+
+    def restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Continue from the arrays of `state`; with another batch size or number of devices, look up again."""
+        self._restored = dict(arrays)
+
+    def _feeds(self, batches: tuple[Prepared, ...]) -> tuple[Feed, ...]:
+        return alike(self._program.embedder, [prepared.feed for prepared in batches])
+
+    def _of(self, state: TrainState, taken: Taken) -> tuple[tuple[Feed, ...], tuple[Found, ...]]:
+        """Return the batches of a step and their activations: of the step before it, restored, or looked up now."""
+        if self._next is not None:
+            return self._next
+        feeds = self._feeds(taken.batches)
+        fresh = self._lookup(state, feeds)
+        restored, self._restored = self._restored, {}
+        wanted = {name: act.shape for name, act in _named(fresh).items()}
+        if {name: array.shape for name, array in restored.items()} != wanted:
+            return feeds, fresh
+        return feeds, tuple(
+            own._replace(acts={name: self._put(restored[f"{i}/{name}"], act) for name, act in own.acts.items()})
+            for i, own in enumerate(fresh)
+        )
+
+    def _put(self, array: np.ndarray[Any, Any], like: jax.Array) -> Any:
+        embedder, array = self._program.embedder, array.astype(like.dtype)
+        return jax.device_put(array, like.sharding) if embedder.shards is None else placed(embedder, array)
+
+
+def _named(found: Sequence[Found]) -> dict[str, jax.Array]:
+    return {f"{i}/{name}": act for i, own in enumerate(found) for name, act in own.acts.items()}

@@ -77,7 +77,9 @@ def item_index(
     renamed = table.rename_columns([own if name == key else name for name in table.column_names])
     vectors = tower_vectors(program, state, "item", renamed, batch_size)
     chosen = table.select(list(attributes)) if attributes else None
-    return ItemIndex(_plain(table[key]), vectors, attributes=chosen, item=own, user=user_column(config))
+    ids = table[key].combine_chunks() if isinstance(table[key], pa.ChunkedArray) else table[key]
+    ids = ids.dictionary_decode() if pa.types.is_dictionary(ids.type) else ids
+    return ItemIndex(ids, vectors, attributes=chosen, item=own, user=user_column(config))
 
 
 def with_approximate(program: Program, state: TrainState, index: Index, kind: Kind, recall: float = 0.95) -> ItemIndex:
@@ -238,12 +240,6 @@ def _rows(source: Source, bad_rows: Any = "error") -> Any:
     reader = source.open(source.column_names())
     tables = [reader.read(chunk, bad_rows).table for chunk in range(reader.num_chunks)]
     return pa.concat_tables(tables).combine_chunks()
-
-
-def _plain(column: Any) -> Any:
-    """Return a column as one array of values, without a dictionary."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _like(given: Any, table: Any) -> Any:

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sparrow.checkpoint import CheckpointError, Key
-from sparrow.checkpoint import group_writer as writer
+from sparrow.checkpoint import CheckpointError, Key, writer
 
 
 def test_a_disk_that_is_full_at_the_start_leaves_nothing(tmp_path, monkeypatch):
@@ -25,5 +24,5 @@ def test_a_disk_that_is_full_at_the_start_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(writer, "header_of", full)
     with pytest.raises(CheckpointError, match="the disk is full"):
-        writer._begin(tmp_path / "5.orbax-checkpoint-tmp-group", args)
+        writer._make_files(tmp_path / "5.partial", args)
     assert not list(tmp_path.iterdir())
