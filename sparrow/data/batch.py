@@ -57,7 +57,6 @@ class Batch:
         return len(self) - self.padding
 
     def without_padding(self) -> Batch:
-        """Return the rows that are examples."""
         return self.cut(0, self.examples) if self.padding else self
 
     def take(self, rows: npt.NDArray[np.integer[Any]]) -> Batch:

@@ -77,18 +77,15 @@ class Block:
 
     @functools.cached_property
     def nbytes(self) -> int:
-        """The bytes of memory."""
         tail = 0 if self.tail is None else self.tail.words.nbytes + self.tail.starts.nbytes
         return int(self.words.nbytes + tail + sum(map(_nbytes, self.others.values())))
 
     def take(self, rows: npt.NDArray[np.integer[Any]]) -> Block:
-        """Return the given rows, in their order."""
         rows = rows.astype(np.int64, copy=False)
         order = rows if self.order is None else self.order[rows]
         return Block(self.layout, self.words, self.tail, self.others, np.ascontiguousarray(order))
 
     def cut(self, start: int, stop: int) -> Block:
-        """Return the rows ``start`` to ``stop``, without a copy where possible."""
         if self.order is not None:
             return Block(self.layout, self.words, self.tail, self.others, self.order[start:stop])
         tail = None if self.tail is None else Tail(self.tail.words, self.tail.starts[start : stop + 1])

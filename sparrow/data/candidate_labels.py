@@ -49,11 +49,9 @@ class CandidateLabel(Label):
     checks: tuple[LabelCheck, ...] = ()
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """Return None: lists of labels have no compiled conversion."""
         return None
 
     def refuse(self, kind: Any) -> str | None:
-        """Take lists of numbers, or texts."""
         element = element_type(kind)
         is_split = is_text(kind) and self.separator is not None
         if is_split or (is_list(kind) and (is_number(element) or is_text(element))):

@@ -56,7 +56,6 @@ class ItemCounts:
         return np.where(known[place] == keys, logs[place], unknown)
 
     def state(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Return the counts, for a checkpoint."""
         keys, rows = self.counted
         return {"keys": keys, "rows": rows}
 

@@ -52,7 +52,6 @@ class Label:
 
     @property
     def source_column(self) -> str:
-        """The column it is read from."""
         return self.column or self.name
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:

@@ -45,7 +45,6 @@ class Place(NamedTuple):
         return np.concatenate([halves, (bits & np.uint32(1)).astype(np.int32)[:, None]], axis=1)
 
     def put(self, words: npt.NDArray[np.int32], values: npt.NDArray[Any]) -> None:
-        """Write the column to a matrix of rows."""
         if self.there is None:
             self.view(words)[...] = values
             return

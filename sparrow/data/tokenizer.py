@@ -28,7 +28,6 @@ class Tokenizer(Words):
 
     @classmethod
     def load(cls, path: str | AnyPath) -> Tokenizer:
-        """Read a file."""
         try:
             return cls(at(path).read_bytes(), str(path))
         except OSError as error:
@@ -36,7 +35,6 @@ class Tokenizer(Words):
 
     @property
     def content(self) -> bytes:
-        """The bytes of the file."""
         return self._content
 
     @functools.cached_property

@@ -34,7 +34,6 @@ class Words(abc.ABC):
         """The content of a file with these words. Equal words have equal contents."""
 
     def save(self, path: str | AnyPath) -> None:
-        """Write the file."""
         at(path).write_bytes(self.content)
 
 
@@ -77,7 +76,6 @@ class Vocabulary(Words):
 
     @property
     def num_rows(self) -> int:
-        """The rows that a table needs."""
         return len(self.words) if self.rows is None else int(self.rows.max()) + 1
 
     @functools.cached_property

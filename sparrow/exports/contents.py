@@ -62,7 +62,6 @@ class Parameters:
         }
 
     def tree(self, arrays: dict[str, Any]) -> Any:
-        """Return the parameters as the tree that the model takes."""
         leaves = [
             jax.random.wrap_key_data(arrays[name], impl=self._keys[name]) if name in self._keys else arrays[name]
             for name in self.arrays

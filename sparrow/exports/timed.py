@@ -42,7 +42,6 @@ class TimedExports(Part):
         self._names: set[str] = set()
 
     def begin(self, loop: Loop, stack: contextlib.ExitStack) -> None:
-        """Start the thread that writes."""
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-exports")
         stack.callback(self._pool.shutdown)
         self._local = self._folder if isinstance(self._folder, Path) else None
@@ -50,7 +49,6 @@ class TimedExports(Part):
             self._local = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparrow-"))) / "export"
 
     def after_step(self, loop: Loop) -> None:
-        """Export where it is due."""
         section, now = self._section, time.monotonic()
         by_time = section.every_seconds is not None and now - self._last >= section.every_seconds
         by_steps = section.every_steps is not None and loop.steps % section.every_steps == 0
@@ -64,7 +62,6 @@ class TimedExports(Part):
             self.after_step(loop)
 
     def end(self, loop: Loop) -> None:
-        """Export the last step."""
         if self._exported_at != loop.steps:
             self._export(loop)
         self._settle(loop)

@@ -46,17 +46,14 @@ class Cut(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        """The epoch of its rows."""
         return self.pieces[0].window.start.epoch
 
     @property
     def rows(self) -> int:
-        """The number of its rows."""
         return sum(piece.end - piece.begin for piece in self.pieces)
 
     @property
     def begins_epoch(self) -> bool:
-        """Whether its rows are the first of an epoch."""
         first = self.pieces[0]
         return first.window.start.chunk == 0 and first.begin == 0
 

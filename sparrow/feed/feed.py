@@ -30,7 +30,6 @@ class Feed:
 
     @functools.cached_property
     def parts(self) -> Parts:
-        """The arrays."""
         return self._split(self.buffer, self.slot)
 
     def _split(self, buffer: Any, slot: Any) -> Parts:
@@ -46,7 +45,6 @@ class Feed:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its arrays."""
         held = sum(leaf.nbytes for leaf in jax.tree.leaves(self.buffer))
         return int(held) if self.slot is None else int(held // self.buffer.shape[0])
 
@@ -87,22 +85,18 @@ class Feed:
 
     @property
     def shapes(self) -> Parts:
-        """The arrays' shapes."""
         shapes: Parts = jax.eval_shape(self._split, self.buffer, self.slot)
         return shapes
 
     def with_parts(self, **parts: Any) -> Feed:
-        """Return the same batch with other arrays in some parts."""
         words, layout = joined(self.parts._replace(**parts))
         return Feed(jax.device_put(words), layout, self.size)
 
     def tree_flatten(self) -> tuple[tuple[Any, Any], tuple[BatchLayout | MeshLayout, int]]:
-        """For JAX."""
         return (self.buffer, self.slot), (self.layout, self.size)
 
     @classmethod
     def tree_unflatten(cls, fixed: tuple[BatchLayout | MeshLayout, int], arrays: tuple[Any, Any]) -> Feed:
-        """For JAX."""
         return cls(arrays[0], *fixed, arrays[1])
 
 

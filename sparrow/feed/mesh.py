@@ -23,7 +23,6 @@ class MeshLayout:
     rows: tuple[tuple[str, int], ...] = ()
 
     def split(self, parts: Any) -> Any:
-        """Return the arrays."""
         return parts
 
 

@@ -303,7 +303,6 @@ class Preparer(Prepare[Prepared]):
         Packer(self.embedder.features, self.embedder.stacks).explain(self._content.lookups(ids))
 
     def __call__(self, batch: Batch) -> Prepared:
-        """Prepare one batch."""
         return self.finish(self.measure(self.look(batch)))
 
     def _put(self, buffer: npt.NDArray[np.int32]) -> Iterable[tuple[Any, jax.Array | None]]:

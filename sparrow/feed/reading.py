@@ -147,7 +147,6 @@ class Window:
         self._lock = threading.Lock()
 
     def rows(self) -> Block:
-        """Return all rows, in their final order."""
         with self._lock:
             if self._join is not None:
                 self._rows, self._join = self._join(), None
@@ -292,7 +291,6 @@ class Reading:
             yield window
 
     def empty(self, start: Position) -> Window:
-        """Return a window without rows."""
         return Window(lambda: self._converted(Portion(0, 0, 0, 1), None)[0], 0, start, 0, 0)
 
     @functools.cached_property
@@ -304,7 +302,6 @@ class Reading:
         return None if None in found else sum(rows for rows in found if rows is not None)
 
     def too_few(self, usable: int) -> DataError:
-        """Return the error of an epoch that has too few usable rows."""
         text = (
             f"the {usable} rows that can be used do not fill a batch of {self.batching.least}, and drop_remainder "
             "leaves them out; lower batch_size, or keep the remainder"

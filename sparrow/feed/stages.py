@@ -30,16 +30,13 @@ class Stages:
         self.rows = 0
 
     def timed(self, stage: str) -> Timed:
-        """Count the time in a ``with`` block."""
         return Timed(self, stage)
 
     def add(self, stage: str, seconds: float) -> None:
-        """Add ``seconds`` to a stage."""
         with self._lock:
             self.seconds[stage] += seconds
 
     def passed(self, rows: int) -> None:
-        """Count ``rows`` that have gone through."""
         with self._lock:
             self.rows += rows
 

@@ -108,7 +108,6 @@ class Index(abc.ABC):
 
     @property
     def catalog(self) -> dict[str, Any]:
-        """The columns of the items: their ids and attributes."""
         held = {} if self.attributes is None else {n: self.attributes[n] for n in self.attributes.column_names}
         return {**held, self.item: self.ids}
 
@@ -281,7 +280,6 @@ class RowIndex(Index):
 
     @property
     def user_columns(self) -> list[str]:
-        """The columns that rows of users must have."""
         given = self.first_columns(0)
         return [name for name in self._model.columns if name not in given]
 

@@ -73,7 +73,6 @@ class Gatherer(Generic[T, R]):
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait."""
         return len(self._waiting)
 
     async def result(self, request: T) -> R:

@@ -35,7 +35,6 @@ class _Job(NamedTuple, Generic[R]):
     loop: asyncio.AbstractEventLoop
 
     def end(self, result: Any) -> None:
-        """Deliver a result, or an error."""
         self.loop.call_soon_threadsafe(deliver, self.future, result)
 
 

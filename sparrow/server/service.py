@@ -103,16 +103,13 @@ class Service:
             raise DataError(str(error), str(ranker.folder)) from None
 
     def count_malformed(self, status: int) -> None:
-        """Count a request that could not be parsed."""
         self.metrics.count_request("other", status, 0.0)
 
     def stop(self) -> None:
-        """End the threads that read and compute."""
         self._readers.stop()
         self._gatherer.stop()
 
     def app(self) -> web.Application:
-        """Return the application."""
         made = web.Application(middlewares=[self._answered], client_max_size=self.limits.body_bytes)
         made.add_routes(
             [

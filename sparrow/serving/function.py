@@ -137,7 +137,6 @@ class Function:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that it reads."""
         return self._reading.columns
 
     def change(self, known: Mapping[str, KnownIds], parameters: Mapping[str, jax.Array]) -> None:
@@ -146,7 +145,6 @@ class Function:
         self._known = {lookup: known[self._specs[lookup].table_spec.name] for lookup in self._known}
 
     def read(self, rows: Any) -> Batch:
-        """Return a batch from an Arrow table, a record batch, or columns by name; a `Batch` is returned unchanged."""
         return self._reading.batch(rows)
 
     def read_together(self, parts: Sequence[Mapping[str, list[Any]]]) -> Batch | None:
@@ -200,7 +198,6 @@ class Function:
                 self.compute(Prepared(self._places.empty(size), size))
 
     def _rows(self, lookup: str, batch: Batch) -> Any:
-        """Return the rows that a lookup reads."""
         given = _part(batch.ids, self._ids_of[lookup])
         return self._known[lookup].rows_of(lookup, given) if lookup in self._known else given
 
@@ -242,7 +239,6 @@ class Function:
         return flat(held.values, held.offsets, length)
 
     def compute(self, prepared: Prepared) -> Arrays:
-        """Return the outputs by name."""
         if not prepared.size:  # StableHLO's sizes begin at 1
             return {
                 name: np.zeros((0, *(int(size) for size in output.shape[1:])), output.dtype)

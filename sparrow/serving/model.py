@@ -131,12 +131,10 @@ class ExportedModel:
 
     @property
     def has_states(self) -> bool:
-        """Whether `histories` can be used."""
         return self._histories is not None
 
     @property
     def histories(self) -> Histories:
-        """The functions that keep users' histories as states."""
         if self._histories is None:
             raise ValueError("the export keeps no states; write it with sparrow export --states")
         return self._histories

@@ -41,7 +41,6 @@ class Places(NamedTuple):
         return cls(made[0], made[1], at)
 
     def empty(self, rows: int) -> npt.NDArray[np.float32]:
-        """Return an array for the inputs of ``rows`` rows."""
         return np.zeros((rows, self.width), np.float32)
 
     def function(self, call: Callable[..., Any]) -> Any:

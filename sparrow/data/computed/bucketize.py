@@ -38,11 +38,9 @@ class Bucketize(Computed):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """The column."""
         return (self.column,)
 
     def holds_input(self, column: str) -> str:
-        """Numbers."""
         return "numbers; may be missing"
 
     def compute(self, columns: Any, problems: Problems) -> Any:

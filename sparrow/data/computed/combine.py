@@ -53,16 +53,13 @@ class Combine(Computed):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """The column."""
         return (self.column,)
 
     def holds_input(self, column: str) -> str:
-        """Return words for words, or for numbers."""
         kind = "numbers" if self.values is None else "words"
         return f"{kind}, or lists of them; may be missing"
 
     def is_single(self, column: str) -> bool:
-        """Return False: a row may hold several."""
         return False
 
     def compute(self, columns: Any, problems: Problems) -> Any:

@@ -27,9 +27,7 @@ class Constant(Computed):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """None."""
         return ()
 
     def compute(self, columns: Any, problems: Problems) -> Any:
-        """Return the value for each row."""
         return pa.repeat(self.value, columns.num_rows)

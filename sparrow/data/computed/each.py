@@ -45,7 +45,6 @@ class Each(Computed):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """The columns of the inner one."""
         return (self.compute_each,)
 
     def refuse(self, column: str, kind: Any) -> str | None:
@@ -59,16 +58,13 @@ class Each(Computed):
         return f"'each' reads sequences: lists, or strings with a separator, the column holds {kind}"
 
     def holds(self, column: str) -> str:
-        """Return the words of the inner column, as sequences."""
         inner = self.compute_each.holds(column)
         return f"sequences of: {inner}" if column in self.sequences else inner
 
     def is_single(self, column: str) -> bool:
-        """Return whether a missing value is no missing sequence."""
         return column not in self.sequences and self.compute_each.is_single(column)
 
     def compute(self, columns: Any, problems: Problems) -> Any:
-        """Return lists, one value per element."""
         found = elements_of(columns, self.columns, self.sequences, self.separator, problems)
         if found is None:
             return pa.nulls(columns.num_rows, pa.large_list(pa.float64()))

@@ -57,16 +57,13 @@ class Expr(Computed):
 
     @functools.cached_property
     def parsed(self) -> Expression:
-        """The expression, parsed."""
         return Expression(self.expression)
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """The columns of the variables."""
         return tuple(self.variables.get(name, name) for name in self.parsed.variables)
 
     def holds_input(self, column: str) -> str:
-        """Numbers."""
         return "numbers, or lists of them; may be missing"
 
     def compute(self, columns: Any, problems: Problems) -> Any:

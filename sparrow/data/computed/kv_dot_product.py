@@ -43,15 +43,12 @@ class KvDotProduct(Computed):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """Query and document."""
         return (self.query, self.document)
 
     def refuse_input(self, column: str, kind: Any) -> str | None:
-        """Take maps, strings, and integers as keys."""
         return None if is_number(element_type(kind)) else refuse_pairs(self.words, kind)
 
     def holds_input(self, column: str) -> str:
-        """Pairs."""
         return f"maps, or strings such as 'a{self.pair_separator}1'; may be missing"
 
     def is_single(self, column: str) -> bool:

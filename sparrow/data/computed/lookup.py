@@ -66,15 +66,12 @@ class Lookup(Computed):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """The map and the key."""
         return (self.map, self.key)
 
     def refuse_input(self, column: str, kind: Any) -> str | None:
-        """Refuse a map that is neither a map nor a string."""
         return refuse_pairs(self.words, kind) if column == self.map else super().refuse_input(column, kind)
 
     def holds_input(self, column: str) -> str:
-        """Return words for pairs, or for keys."""
         if column == self.map:
             return f"maps, or strings such as 'a{self.pair_separator}1'; may be missing"
         return "keys; may be missing"

@@ -41,19 +41,15 @@ class BoolMask(Computed):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """The values and their marks."""
         return (self.column, self.mask)
 
     def holds_input(self, column: str) -> str:
-        """Return words for values or marks."""
         return "lists" if column == self.column else f"as many marks, true or false, as values of '{self.column}'"
 
     def is_single(self, column: str) -> bool:
-        """Return False: both are lists."""
         return False
 
     def compute(self, columns: Any, problems: Problems) -> Any:
-        """Return lists."""
         count = columns.num_rows
         values, marks = (flatten(column_of(given, columns, problems), self.separator) for given in self.inputs)
         rows, marked = rows_of_entries(values), rows_of_entries(marks)

@@ -64,11 +64,9 @@ class Match(Computed):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """The map and the keys that are given."""
         return (self.nested_map, *(key for key in (self.pkey, self.skey) if key is not None))
 
     def refuse_input(self, column: str, kind: Any) -> str | None:
-        """Refuse a map that is not a string."""
         if column != self.nested_map:
             return super().refuse_input(column, kind)
         if is_text(element_type(kind)) and not is_list(kind):
@@ -76,7 +74,6 @@ class Match(Computed):
         return f"{self.words} strings such as 'a^b:1,c:2', the column holds {kind}"
 
     def holds_input(self, column: str) -> str:
-        """Return words for the map, or for keys."""
         return "strings such as 'a^b:1,c:2|d^b:3'; may be missing" if column == self.nested_map else "keys"
 
     def compute(self, columns: Any, problems: Problems) -> Any:

@@ -139,15 +139,12 @@ class Overlap(Computed):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """Query and title."""
         return (self.query, self.title)
 
     def holds_input(self, column: str) -> str:
-        """Terms."""
         return "terms: lists, or strings with a separator; may be missing"
 
     def is_single(self, column: str) -> bool:
-        """Return False: both are lists."""
         return False
 
     def compute(self, columns: Any, problems: Problems) -> Any:

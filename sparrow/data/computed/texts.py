@@ -19,13 +19,11 @@ class _OfTexts(Computed):
     """A computed column whose inputs are single strings."""
 
     def refuse_input(self, column: str, kind: Any) -> str | None:
-        """Refuse lists."""
         if is_list(kind):
             return f"{self.words} single strings, the column holds {kind}"
         return super().refuse_input(column, kind)
 
     def holds_input(self, column: str) -> str:
-        """Strings."""
         return "strings; may be missing"
 
 
@@ -50,7 +48,6 @@ class EditDistance(_OfTexts):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """Both strings."""
         return (self.first, self.second)
 
     def compute(self, columns: Any, problems: Problems) -> Any:
@@ -101,11 +98,9 @@ class RegexReplace(_OfTexts):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """The strings."""
         return (self.column,)
 
     def compute(self, columns: Any, problems: Problems) -> Any:
-        """Return strings."""
         return self._replaced(texts_of(column_of(self.column, columns, problems)))
 
     def _replaced(self, texts: Any) -> Any:

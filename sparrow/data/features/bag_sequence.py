@@ -79,7 +79,6 @@ class BagSequenceFeature(Feature):
 
     @property
     def part(self) -> str:
-        """Ids."""
         return "ids"
 
     @property
@@ -95,22 +94,18 @@ class BagSequenceFeature(Feature):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the element."""
         return self.element.columns
 
     @property
     def typed_columns(self) -> tuple[str, ...]:
-        """The columns of the element in which 17 and "17" differ."""
         return self.element.typed_columns
 
     @property
     def sequence_length(self) -> int:
-        """The most elements."""
         return self.max_length
 
     @property
     def width(self) -> int:
-        """The dim of an element's embedding."""
         return self.element.width
 
     @property
@@ -126,31 +121,25 @@ class BagSequenceFeature(Feature):
 
     @property
     def words(self) -> Words | None:
-        """The words of the element."""
         return self.element.words
 
     def parse_words(self, data: bytes, where: str) -> Words:
-        """Return the words of a file's content, as the element reads it."""
         return self.element.parse_words(data, where)
 
     def hold_words(self, words: Words) -> None:
-        """Take the element's words from memory."""
         self.element.hold_words(words)
 
     def holds(self, column: str) -> Holds:
-        """Return the words of an element, as sequences."""
         inner = self.element.holds(column)
         return Holds(f"sequences of: {inner.words}") if self._is_sequence(column) else inner
 
     def is_single(self, column: str) -> bool:
-        """Return whether a missing value is no missing sequence."""
         return not self._is_sequence(column) and self.element.is_single(column)
 
     def _is_sequence(self, column: str) -> bool:
         return self.sequences is None or column in self.sequences
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Refuse columns of sequences that are neither lists nor separated texts."""
         if not self._is_sequence(column):
             return self.element.refuse(column, kind)
         if not is_list(kind) and not (is_text(kind) and self.separator is not None):
@@ -189,22 +178,18 @@ class ElementSizes(Feature):
 
     @property
     def part(self) -> str:
-        """Numbers in order."""
         return "sequences"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the sequence."""
         return self.of.columns
 
     @property
     def sequence_length(self) -> int:
-        """The most elements."""
         return self.of.max_length
 
     @property
     def width(self) -> int:
-        """One number."""
         return 1
 
     def refuse(self, column: str, kind: Any) -> str | None:

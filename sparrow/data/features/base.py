@@ -45,7 +45,6 @@ class TableUse:
 
     @property
     def num_rows(self) -> int:
-        """The rows that the table needs."""
         return self.count_rows()
 
 
@@ -122,7 +121,6 @@ class Feature(abc.ABC):
 
     @property
     def is_sparse(self) -> bool:
-        """Whether it has a table."""
         return self.table_use is not None
 
     @property
@@ -220,7 +218,6 @@ class SparseFeature(Feature):
 
     @property
     def width(self) -> int:
-        """The dim of its embedding."""
         return self.embedding_dim
 
     @property

@@ -64,22 +64,18 @@ class ComboFeature(SparseFeature):
 
     @property
     def part(self) -> str:
-        """Ids."""
         return "ids"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The crossed columns."""
         return self.cross
 
     @property
     def typed_columns(self) -> tuple[str, ...]:
-        """The crossed columns."""
         return self.cross
 
     @property
     def num_rows(self) -> int:
-        """Rows that its table needs."""
         return self.hash_bucket_size
 
     @property
@@ -88,22 +84,18 @@ class ComboFeature(SparseFeature):
         return None
 
     def holds(self, column: str) -> Holds:
-        """Return words for any single value."""
         return Holds("integers or strings; may be missing", is_general=True)
 
     def is_single(self, column: str) -> bool:
-        """Return True: a list cannot be crossed."""
         return True
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Refuse all but single values: integers or strings."""
         element = element_type(kind)
         if not is_list(kind) and (is_text(element) or is_number(element)):
             return None
         return f"feature '{self.name}' crosses single values (integers or strings), the column holds {kind}"
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """Return the compiled conversion, with the same hashes."""
         if not all(is_compiled(kinds[column]) for column in self.columns):
             return None
         return Step(steps.CROSS, self.columns, size=self.hash_bucket_size)

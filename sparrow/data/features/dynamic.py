@@ -32,7 +32,6 @@ class DynamicRows(Dynamic):
 
     @property
     def rules(self) -> Dynamic:
-        """How ids get rows."""
         return Dynamic(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Dynamic)})
 
 

@@ -77,38 +77,31 @@ class IdFeature(MappedIds):
 
     @property
     def part(self) -> str:
-        """Ids."""
         return "ids"
 
     @property
     def combiner(self) -> str | None:
-        """The pooling."""
         return self.pooling
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of ids and of weights."""
         ids = super().columns
         return ids if self.weight_column is None else tuple(dict.fromkeys((*ids, self.weight_column)))
 
     @property
     def one_id(self) -> str | None:
-        """The column of ids, unless it has a separator or is computed."""
         return self.id_column if self.compute is None and self.separator is None else None
 
     @property
     def may_hold_lists(self) -> bool:
-        """Whether it has weights or a pooling."""
         return self.weight_column is not None or self.pooling is not None
 
     def holds(self, column: str) -> Holds:
-        """Return words for ids, or for their weights."""
         if column == self.weight_column:
             return Holds(f"as many weights as ids of '{self.id_column}'")
         return super().holds(column)
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Refuse ids that are not integers or strings, and weights that are not numbers."""
         element = element_type(kind)
         if self.compute is None and self.weight_separator is not None and not is_text(element):
             example = f"'7{self.weight_separator}0.5'"
@@ -120,7 +113,6 @@ class IdFeature(MappedIds):
         return f"feature '{self.name}' needs weights (numbers, or lists of them), the column holds {kind}"
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """Return the compiled conversion, with the weights, if any."""
         step = super().step(kinds)
         if step is None:
             return None

@@ -91,7 +91,6 @@ class MappedIds(SparseFeature):
 
     @property
     def hashed_words(self) -> HashedWords | None:
-        """The words of its column, where they are hashed as they are."""
         if self.hash_bucket_size is None or self.compute is not None:
             return None
         return HashedWords(self.id_column, self.separator, self.as_integer, self.hash_bucket_size)
@@ -103,12 +102,10 @@ class MappedIds(SparseFeature):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column of ids, or the columns that it is computed from."""
         return (self.id_column,) if self.compute is None else self.compute.columns
 
     @property
     def typed_columns(self) -> tuple[str, ...]:
-        """The column of ids, where strings are hashed as they are."""
         is_hashed = self.hash_bucket_size is not None or self.dynamic is not None
         return (self.id_column,) if is_hashed and self.compute is None and not self.as_integer else ()
 
@@ -127,7 +124,6 @@ class MappedIds(SparseFeature):
         return Vocabulary(self.vocabulary, where)
 
     def parse_words(self, data: bytes, where: str) -> Vocabulary:
-        """Return the vocabulary of a file's content."""
         return Vocabulary.parse(data, where, self.vocabulary_has_rows)
 
     def hold_words(self, words: Words) -> None:
@@ -168,7 +164,6 @@ class MappedIds(SparseFeature):
 
     @property
     def vocabulary_rules(self) -> Dynamic | None:
-        """How the ids get rows, where they come and go."""
         return None if self.dynamic is None else self.dynamic.rules
 
     @property
@@ -177,7 +172,6 @@ class MappedIds(SparseFeature):
         """Return whether a row may hold several ids without a separator."""
 
     def holds(self, column: str) -> Holds:
-        """Ids."""
         if self.compute is not None:
             return Holds(self.compute.holds(column))
         if self.num_buckets is not None:
@@ -193,7 +187,6 @@ class MappedIds(SparseFeature):
         return Holds(words + "; may be missing")
 
     def is_single(self, column: str) -> bool:
-        """Return whether there is a default, which replaces a missing id, not a missing list."""
         return self.default is not None if self.compute is None else self.compute.is_single(column)
 
     @property
@@ -212,7 +205,6 @@ class MappedIds(SparseFeature):
         return self.num_rows - 1 if self._unknown == "row" else -1
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Refuse ids that are not integers, strings, or lists of them."""
         if self.compute is not None:
             why = self.compute.refuse(column, kind)
             return None if why is None else f"feature '{self.name}': {why}"

@@ -129,17 +129,14 @@ class RawFeature(Feature):
 
     @property
     def part(self) -> str:
-        """Numbers, or the ids of buckets."""
         return "numbers" if self.boundaries is None else "ids"
 
     @property
     def width(self) -> int:
-        """``dim``, or the dim of the buckets' embedding."""
         return self.dim if self.boundaries is None or self.embedding_dim is None else self.embedding_dim
 
     @property
     def learned_embedding(self) -> tuple[NumberEmbedding, int] | None:
-        """The embedding that the model learns, and its dim."""
         return None if self.embedding is None or self.embedding_dim is None else (self.embedding, self.embedding_dim)
 
     @functools.cached_property
@@ -153,7 +150,6 @@ class RawFeature(Feature):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column of numbers, or the columns that it is computed from."""
         return (self.source_name,) if self.compute is None else self.compute.columns
 
     @property
@@ -166,18 +162,15 @@ class RawFeature(Feature):
         return TableUse(self.table or self.name, self.embedding_dim, pooling, lambda: buckets)
 
     def holds(self, column: str) -> Holds:
-        """Numbers."""
         if self.compute is not None:
             return Holds(self.compute.holds(column))
         count = "numbers" if self.dim == 1 else f"lists of {self.dim} numbers"
         return Holds(count + ("; may be missing" if self.missing is not None else ""))
 
     def is_single(self, column: str) -> bool:
-        """Return whether a computed column reads single values."""
         return self.compute is not None and self.compute.is_single(column)
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Refuse all but numbers, strings of numbers, or lists of them."""
         if self.compute is not None:
             why = self.compute.refuse(column, kind)
             return None if why is None else f"feature '{self.name}': {why}"
@@ -217,7 +210,6 @@ class RawFeature(Feature):
         return not is_plain or self.mean != 0.0 or self.std != 1.0
 
     def transform(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Apply the chosen transform, and standardize."""
         if self.expression is not None:
             x = self._by_expression(x)
         if self.log:

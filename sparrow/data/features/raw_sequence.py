@@ -84,34 +84,28 @@ class RawSequenceFeature(Feature):
 
     @functools.cached_property
     def element(self) -> RawFeature:
-        """The feature that reads one element."""
         shared = {field.name for field in dataclasses.fields(RawFeature)} - {"pooling"}
         own = {name: getattr(self, name) for name in shared}
         return RawFeature(**{**own, "separator": self.value_separator, "compute": None})
 
     @property
     def part(self) -> str:
-        """Sequences of numbers, or the ids of buckets."""
         return "sequences" if self.boundaries is None else "ids"
 
     @property
     def sequence_length(self) -> int:
-        """The most elements."""
         return self.max_length
 
     @property
     def width(self) -> int:
-        """``dim``, or that of the buckets' embedding."""
         return self.element.width
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column of numbers, or the columns that it is computed from."""
         return self.element.columns if self.compute is None else self.compute.columns
 
     @property
     def learned_embedding(self) -> tuple[NumberEmbedding, int] | None:
-        """The embedding of each element that the model learns, and its dim."""
         return self.element.learned_embedding
 
     @property
@@ -121,18 +115,15 @@ class RawSequenceFeature(Feature):
         return None if use is None else dataclasses.replace(use, is_ordered=True)
 
     def holds(self, column: str) -> Holds:
-        """Return the words of an element, as lists."""
         if self.compute is not None:
             return Holds(self.compute.holds(column))
         text = "" if self.separator is None else f", or texts with {self.separator!r} between"
         return Holds(f"lists of {self.element.holds(column).words}{text}")
 
     def is_single(self, column: str) -> bool:
-        """Return whether a computed column reads single values."""
         return self.compute is not None and self.compute.is_single(column)
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Take lists of elements, or texts."""
         if self.compute is not None:
             why = self.compute.refuse(column, kind)
             return None if why is None else f"feature '{self.name}': {why}"

@@ -60,31 +60,25 @@ class SequenceFeature(MappedIds):
 
     @property
     def part(self) -> str:
-        """Ids."""
         return "ids"
 
     @property
     def sequence_length(self) -> int | None:
-        """The most elements of a sequence in order; None where they are pooled."""
         return self.max_length if self.pooling is None else None
 
     @property
     def table_use(self) -> TableUse:
-        """The table, and whether its rows stay in order."""
         return dataclasses.replace(super().table_use, is_ordered=self.pooling is None)
 
     @property
     def combiner(self) -> str | None:
-        """The pooling; a sequence that is not pooled looks its ids up one by one."""
         return self.pooling
 
     @property
     def may_hold_lists(self) -> bool:
-        """Return True: a sequence is a list."""
         return True
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """Return the compiled conversion, with the length."""
         step = super().step(kinds)
         if step is None or (self.value_separator is not None and is_text(element_type(kinds[self.id_column]))):
             return None

@@ -84,12 +84,10 @@ class TokenizeFeature(SparseFeature):
 
     @property
     def part(self) -> str:
-        """Ids."""
         return "ids"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column of texts, or the columns that it is computed from."""
         return (self.column or self.name,) if self.compute is None else self.compute.columns
 
     @functools.cached_property
@@ -98,7 +96,6 @@ class TokenizeFeature(SparseFeature):
         return Tokenizer.load(self.vocabulary)
 
     def parse_words(self, data: bytes, where: str) -> Words:
-        """Return the tokenizer of a file's content."""
         return Tokenizer(data, where)
 
     def hold_words(self, words: Words) -> None:
@@ -107,24 +104,19 @@ class TokenizeFeature(SparseFeature):
 
     @property
     def num_rows(self) -> int:
-        """Rows that its table needs: one for each token."""
         return self.words.num_rows
 
     @property
     def combiner(self) -> str | None:
-        """The pooling."""
         return self.pooling
 
     def holds(self, column: str) -> Holds:
-        """Texts."""
         return Holds("texts; may be missing" if self.compute is None else self.compute.holds(column))
 
     def is_single(self, column: str) -> bool:
-        """Return True: a row has one text."""
         return self.compute is None or self.compute.is_single(column)
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Refuse all but single strings."""
         if self.compute is not None:
             why = self.compute.refuse(column, kind)
             return None if why is None else f"feature '{self.name}': {why}"

@@ -99,17 +99,14 @@ class ReaderOver(Reader):
 
     @property
     def num_chunks(self) -> int:
-        """The chunks of the inner reader."""
         return self.inner.num_chunks
 
     @property
     def num_rows(self) -> int | None:
-        """From the inner reader."""
         return self.inner.num_rows
 
     @property
     def fingerprint(self) -> str:
-        """From the inner reader."""
         return self.inner.fingerprint
 
 

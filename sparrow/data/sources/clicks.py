@@ -63,7 +63,6 @@ class ClickLog(Source):
 
     @property
     def truth(self) -> Clicks:
-        """The generator."""
         return Clicks(
             fields=self.fields,
             rows=self.ids,
@@ -90,12 +89,10 @@ class ClickLog(Source):
         return counts + [IdFeature(name, num_buckets=self.ids, embedding_dim=embedding_dim) for name in ids]
 
     def column_names(self) -> list[str]:
-        """Return the names of label, true probability, counts and ids."""
         counts = [f"count_{i}" for i in range(self.counts)]
         return ["label", "probability", *counts, *(f"id_{i}" for i in range(self.fields))]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Check the columns."""
         check_columns("generated clicks", columns, self.column_names())
         return ClickReader(self, columns)
 
@@ -110,27 +107,22 @@ class ClickReader(Reader):
 
     @property
     def num_chunks(self) -> int:
-        """Batches of the generator."""
         return -(-self._log.impressions // self._log.chunk_rows)
 
     @property
     def num_rows(self) -> int:
-        """The number of impressions."""
         return self._log.impressions
 
     @property
     def fingerprint(self) -> str:
-        """The options that the impressions depend on."""
         return repr(self._log)
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Floats for labels and probabilities, else integers."""
         kinds = {"label": pa.float32(), "probability": pa.float64(), "count": pa.int64(), "id": pa.int32()}
         return [("generated clicks", {column: kinds[column.partition("_")[0]] for column in self._columns})]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """Return one batch of the generator."""
         first = chunk * self._log.chunk_rows
         rows = min(self._log.chunk_rows, self._log.impressions - first)
         table = _table(self._truth.batch(self._log.start + chunk, self._log.chunk_rows)).slice(0, rows)

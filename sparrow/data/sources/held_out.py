@@ -62,11 +62,9 @@ class HeldOut(Source):
         fields.integers_of(self, "seed", at_least=0)
 
     def column_names(self) -> list[str]:
-        """Return the columns of the other source."""
         return self.source.column_names()
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Open the other source."""
         more = [column for column in (self.by, self.time) if column is not None and column not in columns]
         needed = [*columns, *more]
         return _HeldOutReader(self, self.source.open(needed), list(columns))
@@ -86,14 +84,12 @@ class _HeldOutReader(ReaderOver):
 
     @property
     def fingerprint(self) -> str:
-        """The other reader's, and the cut."""
         cut = self._held_out
         newest = "" if cut.time is None else f"-{cut.time}"
         return f"{self.inner.fingerprint}-{cut.part}-{cut.share:g}-{cut.by}-{cut.seed}{newest}"
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """The requested columns."""
         return [(file, {name: kinds[name] for name in self._columns}) for file, kinds in self.inner.schemas]
 
     def fetch(self, chunk: int) -> Encoded | EncodedText | None:
@@ -103,11 +99,9 @@ class _HeldOutReader(ReaderOver):
         return None if cut.by is not None or cut.time is not None or is_nested else self.inner.fetch(chunk)
 
     def chosen(self, chunk: int, rows: int) -> npt.NDArray[np.bool_]:
-        """Return the mask of the part's rows."""
         return self._of_part(self._by_number(chunk, rows))
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """Return the rows of the part in one chunk."""
         rows = self.inner.read(chunk, bad_rows)
         kept = np.flatnonzero(self._of_part(self._is_held_out(chunk, rows.table)))
         table = rows.table.select(self._columns).take(pa.array(kept))

@@ -75,12 +75,10 @@ class Histories(Source):
                 raise ValueError("source 'histories': newest holds out by time; set time to the column of the time")
 
     def column_names(self) -> list[str]:
-        """Return the columns of the log, and their lists."""
         names = self.source.column_names()
         return [*names, *(name + HISTORY for name in names)]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Read the log, and group it by user."""
         own = [self.user, self.item] if self.time is None else [self.user, self.item, self.time]
         known = self.source.column_names()
         of = {name: name if name in known else name.removesuffix(HISTORY) for name in columns}

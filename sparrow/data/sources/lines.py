@@ -46,7 +46,6 @@ class TextFile:
 
     @property
     def stored(self) -> AnyPath:
-        """The file that holds the text, unpacked."""
         return self._stored
 
     def chunks(self, header: bool, size: int) -> list[tuple[int, int]]:

@@ -103,7 +103,6 @@ class MovieLens(Source):
         raise DataError(f"the folder holds none of {names}; name the folder that MovieLens was unpacked to", self.path)
 
     def column_names(self) -> list[str]:
-        """Return the columns of ratings, movies, and users where there are some."""
         layout = self.layout
         has_users = layout.users is not None and (at(self.path) / layout.users).is_file()
         return [*RATINGS, *MOVIES, *(USERS if has_users else ())]
@@ -158,11 +157,9 @@ class JoinedReader(ReaderOver):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Strings for all columns."""
         return [(file, dict.fromkeys(self._columns, pa.string())) for file, _ in self.inner.schemas]
 
     def fetch(self, chunk: int) -> Encoded | EncodedText | None:
-        """Return the lines of ratings, where they hold all columns."""
         return None if self._sides else self.inner.fetch(chunk)
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:

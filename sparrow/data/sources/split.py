@@ -44,11 +44,9 @@ class Split(Source):
             raise ValueError(f"source 'split': into must be a list of different names, got {self.into!r}")
 
     def column_names(self) -> list[str]:
-        """Return the columns of the other source, with the split one replaced by its parts."""
         return [*(name for name in self.source.column_names() if name != self.column), *self.into]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Open the other source."""
         check_columns(f"split column '{self.column}'", columns, self.column_names())
         needed = [name for name in columns if name not in self.into]
         if len(needed) < len(columns):
@@ -69,7 +67,6 @@ class SplitReader(ReaderOver):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Strings for the split columns."""
         own = dict.fromkeys(self._split.into, pa.string())
         return [
             (file, {name: own[name] if name in own else kinds[name] for name in self._columns})

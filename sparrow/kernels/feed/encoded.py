@@ -64,7 +64,6 @@ class Encoded:
     memory: Any
 
     def run(self, loaded: ctypes.CDLL, steps: Any, num_steps: int, target: Any) -> int:
-        """Decode and convert the columns."""
         columns = self.columns.copy()
         columns[:, 0] += self.memory.__array_interface__["data"][0]
         answer: int = loaded.sparrow_feed_decode(

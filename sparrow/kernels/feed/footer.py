@@ -46,7 +46,6 @@ class Footer(NamedTuple):
     chunks: npt.NDArray[np.int64]
 
     def leaf(self, number: int) -> Leaf:
-        """Return one of the leaves."""
         return Leaf(*self.leaves[number].tolist())
 
 

@@ -133,7 +133,6 @@ class EncodedText:
     counted: Any
 
     def run(self, loaded: ctypes.CDLL, steps: Any, num_steps: int, target: Any) -> int:
-        """Parse and convert the lines."""
         raw, _ = self.form._raw
         text = _Text.from_buffer_copy(raw)
         text.data, text.size = self.memory.__array_interface__["data"][0], len(self.memory)

@@ -95,7 +95,6 @@ class QuantizedTable:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape of the table that it stands for."""
         return len(self.records), self.dim
 
     def __len__(self) -> int:
