@@ -2,7 +2,6 @@
 
 from sparrow.data.batch import Batch, check_same_lengths, join
 from sparrow.data.block import Block, concatenate
-from sparrow.data.candidate_labels import CANDIDATES, CandidateLabel
 from sparrow.data.collisions import Collisions, count_collisions
 from sparrow.data.computed import (
     BoolMask,
@@ -48,7 +47,7 @@ from sparrow.data.features import (
 )
 from sparrow.data.hashing import HashTable, shuffled
 from sparrow.data.item_counts import ItemCounts, holds_one_key
-from sparrow.data.labels import CheckedLabel, Label, LabelCheck
+from sparrow.data.labels import CANDIDATES, CandidateLabel, Label, LabelCheck
 from sparrow.data.layout import BlockLayout, Name
 from sparrow.data.samplers import ID, Ancestors, EdgeTable, Items, Masks, NegativeSampler, Parents, Sampler, TreeSampler
 from sparrow.data.sources import (
@@ -79,8 +78,7 @@ from sparrow.data.sources import (
 from sparrow.data.specs import feature_specs, lookup_specs
 from sparrow.data.synthetic import Clicks
 from sparrow.data.tokenizer import Tokenizer
-from sparrow.data.values import INTEGERS, STRINGS, kind_of
-from sparrow.data.views import without_views
+from sparrow.data.values import INTEGERS, STRINGS, kind_of, without_views
 from sparrow.data.vocabulary import Vocabulary, Words
 
 __all__ = [

@@ -8,9 +8,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from sparrow.data.features import Feature
-from sparrow.data.features.base import HashedWords
-from sparrow.data.hashing import modulo
-from sparrow.data.keys import hashed
+from sparrow.data.features.mapped import MappedIds
+from sparrow.data.hashing import hashed, modulo
 from sparrow.data.sources.base import BadRows, Source
 from sparrow.data.values import flatten
 
@@ -50,21 +49,21 @@ def count_collisions(source: Source, features: Sequence[Feature], bad_rows: BadR
     >>> print(count_collisions(names, [IdFeature("name", hash_bucket_size=40, embedding_dim=4)])[0])
     feature 'name': 21 distinct values share 17 of 40 rows in the first 21 examples; vocabulary: auto or ...
     """
-    wanted = {feature.name: words for feature in features if (words := feature.hashed_words) is not None}
+    wanted = [f for f in features if isinstance(f, MappedIds) and f.hash_bucket_size is not None and f.compute is None]
     if not wanted:
         return []
-    reader = source.open(list(dict.fromkeys(words.column for words in wanted.values())))
+    reader = source.open(list(dict.fromkeys(feature.id_column for feature in wanted)))
     if not reader.num_chunks:
         return []
     table = reader.read(0, bad_rows).table.slice(0, EXAMPLES).combine_chunks()
-    return [_counted(name, kind, table[kind.column].combine_chunks(), table.num_rows) for name, kind in wanted.items()]
+    return [_counted(feature, table[feature.id_column].combine_chunks()) for feature in wanted]
 
 
-def _counted(name: str, kind: HashedWords, column: Any, examples: int) -> Collisions:
-    parsed = hashed(flatten(column, kind.separator).entries, kind.as_integer)
+def _counted(feature: MappedIds, column: Any) -> Collisions:
+    parsed, buckets = hashed(flatten(column, feature.separator).entries, feature.as_integer), feature.hash_bucket_size
+    assert buckets is not None  # only such features are counted
     there = np.ones(len(parsed.values), np.bool_)
     for absent in (parsed.missing, parsed.bad):
         there &= True if absent is None else ~absent
     words = np.unique(parsed.values[there])
-    rows = np.unique(modulo(words, kind.buckets))
-    return Collisions(name, len(words), len(rows), kind.buckets, examples)
+    return Collisions(feature.name, len(words), len(np.unique(modulo(words, buckets))), buckets, len(column))

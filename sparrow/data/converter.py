@@ -19,7 +19,7 @@ from sparrow.data.batch import Batch
 from sparrow.data.block import Block, concatenate
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.features import Feature
-from sparrow.data.labels import CheckedLabel, Label, key_step, keys, number_step, refuse_single, sample_weights
+from sparrow.data.labels import Label, key_step, keys, number_step, refuse_single, sample_weights
 from sparrow.data.layout import BlockLayout, Name
 from sparrow.data.sources.base import BadRows, Reader, Rows
 from sparrow.kernels import feed
@@ -224,7 +224,7 @@ class Compiled:
     steps: feed.Steps
     outputs: list[Output]
     rest: dict[Name, Feature | Label]
-    checked: list[CheckedLabel]
+    checked: list[Label]
 
     @classmethod
     def of(cls, converter: Converter, layout: BlockLayout, kinds: Mapping[str, Any]) -> Compiled | None:
@@ -256,11 +256,7 @@ class Compiled:
         words = {name: place.word for name, place in layout.places.items()}
         words |= {name: bag.word for name, bag in layout.bags.items()}
         # The others are checked as they are converted.
-        checked = [
-            label
-            for label in converter.labels
-            if isinstance(label, CheckedLabel) and ("labels", label.name) not in rest
-        ]
+        checked = [label for label in converter.labels if label.checks and ("labels", label.name) not in rest]
         steps = feed.Steps(
             [(cast("feed.Step", step), words[name], name in layout.bags) for name, step, _ in made],
             {name: place for place, name in enumerate(converter.columns)},
@@ -321,7 +317,7 @@ class Compiled:
         made = output.transform(later.values.reshape(-1, 1)).astype(np.float32).reshape(-1)
         words[later.places // dim, place.word + later.places % dim] = made.view(np.int32)
 
-    def _refused(self, label: CheckedLabel, block: Block, piece: Any) -> bool:
+    def _refused(self, label: Label, block: Block, piece: Any) -> bool:
         labels = block.column(("labels", label.name)).copy()
         return any(check.refused(labels, piece).any() for check in label.checks)
 
@@ -340,7 +336,7 @@ def _usable(
 
 def with_range(step: feed.Step, label: Label) -> feed.Step:
     """Return the step with the labels that all losses of a label take."""
-    if not isinstance(label, CheckedLabel) or not label.checks:
+    if not label.checks:
         return step
     most, are_integers = min(check.most for check in label.checks), any(check.integers for check in label.checks)
     return dataclasses.replace(step, most=most, are_integers=are_integers)

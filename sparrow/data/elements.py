@@ -63,10 +63,3 @@ def elements_of(
     rows = np.repeat(np.arange(columns.num_rows), lengths)
     arrays = [flats[name].entries if name in flats else columns.column(name).take(pa.array(rows)) for name in names]
     return Elements(pa.RecordBatch.from_arrays(arrays, list(names)), rows, offsets)
-
-
-def report(inner: Problems, rows: npt.NDArray[np.int64], problems: Problems) -> None:
-    """Add the problems of elements, whose rows are given, to those of the rows."""
-    if inner.rows is not None and inner.first is not None:
-        at, (first, column, why) = np.flatnonzero(inner.rows), inner.first
-        problems.add(column, rows[at], lambda i: why if at[i] == first else "an element cannot be read")

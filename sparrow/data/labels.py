@@ -3,41 +3,109 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from sparrow import fields
 from sparrow.data.errors import Problems
-from sparrow.data.keys import hashed
-from sparrow.data.values import Parsed, element_type, integers, is_compiled, is_list, is_number, is_text, numbers, plain
+from sparrow.data.features.base import truncated
+from sparrow.data.hashing import hashed
+from sparrow.data.values import (
+    Parsed,
+    element_type,
+    flatten,
+    integers,
+    is_compiled,
+    is_list,
+    is_number,
+    is_text,
+    numbers,
+    plain,
+)
+from sparrow.embedding import Ragged
 from sparrow.kernels.feed import Step, steps
+
+CANDIDATES: Final = "count/candidates"
+"""The output of a model that ranks several candidates of an example: their number, ``(batch,)`` integers.
+
+The outputs of its tasks are then ``(batch, most candidates)``, with a last axis of classes where there are several;
+labels have that shape too, and elements behind an example's number do not count."""
+Floats = npt.NDArray[np.float32]
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelCheck:
+    """The range of a task's labels. Rows that do not count in the task are not checked.
+
+    Attributes:
+      user: the loss and the task, for the error.
+      most: the largest label; infinity: no bound.
+      integers: whether labels are integers, such as classes; else all numbers from 0 on.
+      weight: the column of sample weights; rows of weight 0 do not count.
+      space: a label; rows where it is not above 0 do not count.
+    """
+
+    user: str
+    most: float = math.inf
+    integers: bool = False
+    weight: str | None = None
+    space: Label | None = None
+
+    def _outside(self, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+        wrong: npt.NDArray[np.bool_] = ~((labels >= 0) & (labels <= self.most))
+        return wrong | (labels != np.floor(labels)) if self.integers else wrong
+
+    def refused(self, labels: npt.NDArray[np.float32], columns: Any) -> npt.NDArray[np.bool_]:
+        """Return the mask of the rows whose labels the losses do not take."""
+        wrong = self._outside(labels)
+        if not wrong.any():
+            return wrong
+        elsewhere = Problems(len(labels))  # the weight and the space report their own problems
+        if self.weight is not None:
+            wrong &= required_numbers(columns, self.weight, "the sample weight", elsewhere) != 0
+        if self.space is not None:
+            wrong &= self.space.convert(columns, elsewhere) > 0
+        return wrong
+
+    @property
+    def wanted(self) -> str:
+        """The labels that are allowed, in words."""
+        numbers = "integers" if self.integers else "numbers"
+        return f"{numbers} from 0 on" if math.isinf(self.most) else f"{numbers} from 0 to {self.most:g}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Label:
     """A number to predict; missing ones are malformed rows.
 
-    >>> import pyarrow as pa
     >>> liked = Label("liked", column="rating", at_least=4.0)
     >>> liked.convert(pa.RecordBatch.from_pydict({"rating": ["3", "4.5"]}), Problems(2)).tolist()
     [0.0, 1.0]
+    >>> clicked = Label("clicked", checks=(LabelCheck("binary_cross_entropy of the task 'click'", most=1.0),))
+    >>> problems = Problems(3)
+    >>> clicked.convert(pa.RecordBatch.from_pydict({"clicked": [0.0, 1.0, 2.0]}), problems).tolist()
+    [0.0, 1.0, 2.0]
+    >>> problems.first
+    (2, 'clicked', "binary_cross_entropy of the task 'click' takes numbers from 0 to 1 as labels, got 2")
 
     Attributes:
       name: the name of the label.
       column: its column; None: the column of the label's name.
       at_least: the label is 1 where the column is at least this, else 0; None: the number itself.
       bitmask: the label is 1 where the column, an integer, has one of these bits, else 0; None: the number itself.
+      checks: the labels that losses take, one check per task and loss.
     """
 
     name: str
     column: str | None = None
     at_least: float | None = None
     bitmask: int | None = None
+    checks: tuple[LabelCheck, ...] = ()
 
     def __post_init__(self) -> None:
         fields.string("label: name", self.name)
@@ -64,10 +132,28 @@ class Label:
         return refuse_single("the column", kind)
 
     def convert(self, columns: Any, problems: Problems) -> Any:
-        """(batch,) float32; `Ragged` where a row holds a list."""
-        x = required_numbers(columns, self.source_column, f"label '{self.name}'", problems)
+        """Return (batch,) float32; `Ragged` where a row holds a list."""
+        values = self._read(columns, problems)
+        self._refuse_values(values, columns, problems)
+        return values
+
+    def _refuse_values(self, values: Floats, columns: Any, problems: Problems) -> None:
+        """Add the labels that the checks do not take to the problems, except where there are problems already."""
+        for check in self.checks:
+            wrong = check.refused(values, columns)
+            if problems.rows is not None:
+                wrong &= ~problems.rows  # such as labels that are missing, or not numbers
+            words = f"{check.user} takes {check.wanted} as labels, got"
+            problems.add(
+                self.source_column,
+                np.flatnonzero(wrong),
+                lambda i, words=words, own=values[wrong]: f"{words} {own[i]:g}",  # type: ignore[misc]
+            )
+
+    def _read(self, columns: Any, problems: Problems) -> Floats:
+        x: Any = required_numbers(columns, self.source_column, f"label '{self.name}'", problems)
         if self.bitmask is not None:
-            return self._has_bit(x, problems).astype(np.float32)
+            x = self._has_bit(x, problems)
         return (x if self.at_least is None else x >= self.at_least).astype(np.float32)
 
     def _has_bit(self, x: npt.NDArray[np.float64], problems: Problems) -> npt.NDArray[np.bool_]:
@@ -80,6 +166,74 @@ class Label:
         )
         found: npt.NDArray[np.bool_] = np.where(bad, 0, x).astype(np.int64) & (self.bitmask or 0) != 0
         return found
+
+
+@dataclasses.dataclass(frozen=True)
+class CandidateLabel(Label):
+    """A number to predict for each candidate, cut as the sequence that holds the candidates is.
+
+    >>> label = CandidateLabel("clicked", max_length=2, keep="first")
+    >>> rows = pa.RecordBatch.from_pydict({"clicked": [[0, 1, 1], [1]]})
+    >>> label.convert(rows, Problems(2)).to_lists()
+    [[0.0, 1.0], [1.0]]
+
+    Attributes:
+      name, column, at_least, bitmask, checks: as in `Label`, of each number.
+      max_length: the most candidates of a row that are kept.
+      keep: the candidates of a longer row that are kept: "last" or "first".
+      separator: between the numbers of a text.
+    """
+
+    _: dataclasses.KW_ONLY
+    max_length: int
+    keep: Literal["last", "first"] = "last"
+    separator: str | None = None
+
+    def step(self, kinds: Mapping[str, Any]) -> Step | None:
+        return None
+
+    def refuse(self, kind: Any) -> str | None:
+        element = element_type(kind)
+        is_split = is_text(kind) and self.separator is not None
+        if is_split or (is_list(kind) and (is_number(element) or is_text(element))):
+            return None
+        text = "" if self.separator is None else f", or a text with {self.separator!r} between"
+        return (
+            f"the label '{self.name}' needs a list of numbers, one for each candidate of the example{text}; the column "
+            f"holds {kind}"
+        )
+
+    def convert(self, columns: Any, problems: Problems) -> Ragged:
+        """Return `Ragged` float32."""
+        flat = flatten(plain(columns.column(self.source_column)), self.separator)
+        assert flat.offsets is not None  # or the column was refused
+        inner, rows = Problems(len(flat.entries)), flat.rows
+        entries = pa.RecordBatch.from_arrays([flat.entries], [self.source_column])
+        values = self._read(entries, inner)
+        self._refuse_values(values, _OfElements(columns, rows), inner)
+        problems.add_inner(inner, rows)
+        return truncated(values, flat.offsets, self.max_length, self.keep)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfElements:
+    """Columns of rows, as columns of the elements of a list: those of the elements' rows, or their own lists."""
+
+    columns: Any
+    rows: npt.NDArray[np.int64]
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.rows)
+
+    def column(self, name: str) -> Any:
+        held = self.columns.column(name)
+        if not is_list(held.type):
+            return held.take(pa.array(self.rows))
+        flat = flatten(plain(held), None)
+        if len(flat.entries) == len(self.rows):
+            return flat.entries
+        return pa.nulls(len(self.rows), flat.entries.type)  # of other lengths, which is an error of its own
 
 
 def sample_weights(columns: Any, column: str, problems: Problems) -> npt.NDArray[np.float32]:
@@ -137,87 +291,4 @@ def _refuse(column: str, parsed: Parsed, what: str, problems: Problems) -> None:
             np.flatnonzero(parsed.missing),
             lambda i: f"{what} has no value; remove the row, or set data.bad_rows to skip",
         )
-    if parsed.bad is not None:
-        at, why = np.flatnonzero(parsed.bad), parsed.why
-        problems.add(column, at, lambda i: why(int(at[i])))
-
-
-@dataclasses.dataclass(frozen=True)
-class LabelCheck:
-    """The range of a task's labels. Rows that do not count in the task are not checked.
-
-    Attributes:
-      user: the loss and the task, for the error.
-      most: the largest label; infinity: no bound.
-      integers: whether labels are integers, such as classes; else all numbers from 0 on.
-      weight: the column of sample weights; rows of weight 0 do not count.
-      space: a label; rows where it is not above 0 do not count.
-    """
-
-    user: str
-    most: float = math.inf
-    integers: bool = False
-    weight: str | None = None
-    space: Label | None = None
-
-    def _outside(self, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-        wrong: npt.NDArray[np.bool_] = ~((labels >= 0) & (labels <= self.most))
-        return wrong | (labels != np.floor(labels)) if self.integers else wrong
-
-    def refused(self, labels: npt.NDArray[np.float32], columns: Any) -> npt.NDArray[np.bool_]:
-        """Return the mask of the rows whose labels the losses do not take."""
-        wrong = self._outside(labels)
-        if not wrong.any():
-            return wrong
-        elsewhere = Problems(len(labels))  # the weight and the space report their own problems
-        if self.weight is not None:
-            wrong &= required_numbers(columns, self.weight, "the sample weight", elsewhere) != 0
-        if self.space is not None:
-            wrong &= self.space.convert(columns, elsewhere) > 0
-        return wrong
-
-    @property
-    def wanted(self) -> str:
-        """The labels that are allowed, in words."""
-        numbers = "integers" if self.integers else "numbers"
-        return f"{numbers} from 0 on" if math.isinf(self.most) else f"{numbers} from 0 to {self.most:g}"
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckedLabel(Label):
-    """A label of tasks whose losses take a certain range of labels.
-
-    >>> import pyarrow as pa
-    >>> label = CheckedLabel("clicked", checks=(LabelCheck("binary_cross_entropy of the task 'click'", most=1.0),))
-    >>> problems = Problems(3)
-    >>> label.convert(pa.RecordBatch.from_pydict({"clicked": [0.0, 1.0, 2.0]}), problems).tolist()
-    [0.0, 1.0, 2.0]
-    >>> problems.first
-    (2, 'clicked', "binary_cross_entropy of the task 'click' takes numbers from 0 to 1 as labels, got 2")
-
-    Attributes:
-      checks: one per task and loss.
-    """
-
-    checks: tuple[LabelCheck, ...] = ()
-
-    def convert(self, columns: Any, problems: Problems) -> npt.NDArray[np.float32]:
-        """(batch,) float32."""
-        labels: npt.NDArray[np.float32] = super().convert(columns, problems)
-        refuse_labels(self.source_column, self.checks, labels, columns, problems)
-        return labels
-
-
-def refuse_labels(
-    column: str, checks: Iterable[LabelCheck], labels: npt.NDArray[np.float32], columns: Any, problems: Problems
-) -> None:
-    """Add the labels that the checks do not take to the problems, except where there are problems already."""
-    for check in checks:
-        wrong = check.refused(labels, columns)
-        if problems.rows is not None:
-            wrong &= ~problems.rows  # such as labels that are missing, or not numbers
-        problems.add(column, np.flatnonzero(wrong), functools.partial(_why, check, labels[wrong]))
-
-
-def _why(check: LabelCheck, wrong: npt.NDArray[np.float32], i: int) -> str:
-    return f"{check.user} takes {check.wanted} as labels, got {wrong[i]:g}"
+    parsed.report(column, problems)

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from sparrow import fields
 from sparrow.data.computed.base import Column, Computed, column_of, name_of, register_computed
-from sparrow.data.computed.pairs import COMBINERS, combined, listed, rows_of_entries, texts_of
-from sparrow.data.elements import elements_of, report
+from sparrow.data.computed.pairs import COMBINERS, combined, listed, texts_of
+from sparrow.data.elements import elements_of
 from sparrow.data.errors import Problems
 from sparrow.data.values import flatten, is_list, is_text, plain
 
@@ -71,7 +71,7 @@ class Each(Computed):
             return pa.nulls(columns.num_rows, pa.large_list(pa.float64()))
         inner = Problems(len(found.rows))
         made = self.compute_each.compute(found.batch, inner)
-        report(inner, found.rows, problems)
+        problems.add_inner(inner, found.rows)
         return pa.LargeListArray.from_arrays(found.offsets, made)
 
 
@@ -104,7 +104,7 @@ class BoolMask(Computed):
     def compute(self, columns: Any, problems: Problems) -> Any:
         count = columns.num_rows
         values, marks = (flatten(column_of(given, columns, problems), self.separator) for given in self.inputs)
-        rows, marked = rows_of_entries(values), rows_of_entries(marks)
+        rows, marked = values.rows, marks.rows
         have, want = np.bincount(marked, minlength=count), np.bincount(rows, minlength=count)
         if (differ := np.flatnonzero(have != want)).size:
             problems.add(
@@ -159,7 +159,7 @@ class Combine(Computed):
     def compute(self, columns: Any, problems: Problems) -> Any:
         """Return float64; missing where no value is found."""
         flat = flatten(column_of(self.column, columns, problems), self.separator)
-        rows, entries = rows_of_entries(flat), plain(flat.entries)
+        rows, entries = flat.rows, plain(flat.entries)
         if self.values is not None:
             places = pc.index_in(texts_of(entries), value_set=pa.array(list(self.values)))
             entries = pa.array(list(self.values.values()), pa.float64()).take(places)

@@ -21,12 +21,11 @@ from sparrow.data.computed.pairs import (
     read_keys,
     read_pairs,
     refuse_pairs,
-    rows_of_entries,
     texts_of,
 )
 from sparrow.data.errors import Problems
 from sparrow.data.hashing import U64
-from sparrow.data.values import cut_at_first, element_type, flatten, is_list, is_number, is_text, numbers
+from sparrow.data.values import cut, element_type, flatten, is_list, is_number, is_text, numbers
 
 OUTER, INNER, OUTER_KEY, INNER_KEY = "|", ",", "^", ":"
 
@@ -92,7 +91,7 @@ class Lookup(Computed):
             return combined(values, rows, count, self.combiner, name_of(self.map), problems)
         if self.value_separator is not None:
             flat = flatten(texts_of(values), self.value_separator)
-            inner = rows_of_entries(flat)
+            inner = flat.rows
             keys, rows, values = keys.take(pa.array(inner)), rows[inner], flat.entries
         if self.with_key:
             values = pc.binary_join_element_wise(keys, texts_of(values), "_")
@@ -148,9 +147,9 @@ class Match(Computed):
         count = columns.num_rows
         outer = read_pairs(column_of(self.nested_map, columns, problems), OUTER, OUTER_KEY)
         inner = flatten(outer.values, INNER)  # of each outer pair
-        at = rows_of_entries(inner)
+        at = inner.rows
         first, rows = outer.keys.take(pa.array(at)), outer.rows[at]
-        second, values = cut_at_first(texts_of(inner.entries), INNER_KEY)
+        second, values = cut(texts_of(inner.entries), INNER_KEY)
         chosen = np.ones(len(rows), np.bool_)
         for keys, wanted in ((first, self.pkey), (second, self.skey)):
             if wanted is not None:
@@ -212,8 +211,6 @@ class KvDotProduct(Computed):
     ) -> tuple[U64, npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         pairs = read_pairs(column_of(given, columns, problems), self.separator, self.pair_separator)
         parsed = numbers(pairs.values)
-        if parsed.bad is not None:
-            at = np.flatnonzero(parsed.bad)
-            problems.add(name_of(given), pairs.rows[at], lambda i: parsed.why(int(at[i])))
+        parsed.report(name_of(given), problems, pairs.rows.__getitem__)
         values = parsed.values if parsed.missing is None else np.where(parsed.missing, 1.0, parsed.values)
         return in_row(pairs.keys, pairs.rows), values, pairs.rows

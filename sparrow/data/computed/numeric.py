@@ -15,7 +15,7 @@ from sparrow import fields
 from sparrow.data.computed.base import Column, Computed, column_of, name_of, register_computed
 from sparrow.data.errors import Problems
 from sparrow.data.expressions import Expression, Uneven, Vector
-from sparrow.data.values import flatten, numbers
+from sparrow.data.values import flatten, numbers, offsets_of
 
 
 @register_computed("bucketize")
@@ -129,8 +129,7 @@ def _spread(made: Vector, keep: Any) -> Any:
         return pa.array(values, from_pandas=True)
     lengths = np.zeros(len(keep), np.int64)
     lengths[keep] = np.diff(made.offsets)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return pa.LargeListArray.from_arrays(offsets, made.values, mask=pa.array(~keep))
+    return pa.LargeListArray.from_arrays(offsets_of(lengths), made.values, mask=pa.array(~keep))
 
 
 def read_numbers(
@@ -145,9 +144,7 @@ def read_numbers(
     """
     flat = flatten(column, separator)
     parsed = numbers(flat.entries)
-    if parsed.bad is not None:
-        at = np.flatnonzero(parsed.bad)
-        problems.add(name, flat.row_of(at), lambda i: parsed.why(int(at[i])))
+    parsed.report(name, problems, flat.row_of)
     rows = len(column)
     missing = np.zeros(rows, np.bool_) if flat.offsets is None else np.diff(flat.offsets) == 0
     if parsed.missing is not None:
@@ -160,6 +157,4 @@ def rows_of(vector: Vector, keep: npt.NDArray[np.bool_]) -> Vector:
     if vector.offsets is None:
         return Vector(vector.values[keep])
     lengths = np.diff(vector.offsets)
-    offsets = np.zeros(int(keep.sum()) + 1, np.int64)
-    np.cumsum(lengths[keep], out=offsets[1:])
-    return Vector(vector.values[np.repeat(keep, lengths)], offsets)
+    return Vector(vector.values[np.repeat(keep, lengths)], offsets_of(lengths[keep]))

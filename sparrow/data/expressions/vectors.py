@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.data.values import offsets_of, places_of
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -68,15 +70,13 @@ def padded(arguments: list[Vector], fill: float) -> list[Vector]:
     lengths = [np.diff(argument.offsets) for argument in arguments if argument.offsets is not None]
     if len(lengths) < 2:
         return arguments
-    longest = np.maximum.reduce(lengths)
-    offsets = np.concatenate([[0], np.cumsum(longest)])
+    offsets = offsets_of(np.maximum.reduce(lengths))
 
     def filled(vector: Vector) -> Vector:
         if vector.offsets is None:
             return vector
-        own = np.diff(vector.offsets)
         values = np.full(int(offsets[-1]), fill)
-        values[np.repeat(offsets[:-1] - vector.offsets[:-1], own) + np.arange(len(vector.values))] = vector.values
+        values[places_of(offsets[:-1], np.diff(vector.offsets))] = vector.values
         return Vector(values, offsets)
 
     return [filled(argument) for argument in arguments]

@@ -8,12 +8,10 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from sparrow import fields
 from sparrow.data.batch import Values, as_bags
-from sparrow.data.elements import elements_of, report
+from sparrow.data.elements import elements_of
 from sparrow.data.errors import Problems
-from sparrow.data.features.base import Feature, Holds, TableUse, register_feature
-from sparrow.data.features.truncated import truncated
+from sparrow.data.features.base import ENDS, Feature, Holds, TableUse, register_feature, truncated
 from sparrow.data.values import is_list, is_text
 from sparrow.data.vocabulary import Words
 from sparrow.embedding import Ragged
@@ -41,6 +39,7 @@ class BagSequenceFeature(Feature):
       sequences: the columns that are sequences; the others have one value for all elements. None: all columns.
     """
 
+    part = "ids"
     name: str
     _: dataclasses.KW_ONLY
     element: Feature
@@ -51,7 +50,7 @@ class BagSequenceFeature(Feature):
     sequences: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        where = f"feature '{self.name}'"
+        where = self.check_fields(["max_length"], ["separator"], keep=ENDS)
         use = self.element.table_use
         if use is None or use.is_ordered:
             raise ValueError(f"{where}: element must be a feature with a table, and no sequence")
@@ -60,12 +59,8 @@ class BagSequenceFeature(Feature):
         for field in ("weight_column", "weight_separator"):
             if getattr(self.element, field, None) is not None:
                 raise ValueError(f"{where}: the ids of a sequence have no weights; remove {field}")
-        fields.integer(f"{where}: max_length", self.max_length)
-        fields.choice(f"{where}: keep", self.keep, ("last", "first"))
-        if self.separator is not None:
-            fields.string(f"{where}: separator", self.separator)
-            if self.separator == getattr(self.element, "separator", None):
-                raise ValueError(f"{where}: the separators of elements and of their ids must differ")
+        if self.separator is not None and self.separator == getattr(self.element, "separator", None):
+            raise ValueError(f"{where}: the separators of elements and of their ids must differ")
         if self.sequences is not None:
             object.__setattr__(self, "sequences", tuple(self.sequences))
             if not self.sequences or not set(self.sequences) <= set(self.element.columns):
@@ -76,10 +71,6 @@ class BagSequenceFeature(Feature):
     def _is_single(self) -> bool:
         """Whether an element is always one id."""
         return hasattr(self.element, "cross")
-
-    @property
-    def part(self) -> str:
-        return "ids"
 
     @property
     def outputs(self) -> tuple[Feature, ...]:
@@ -163,7 +154,7 @@ class BagSequenceFeature(Feature):
         kept = truncated(np.arange(len(found.rows)), found.offsets, self.max_length, self.keep)
         inner = Problems(len(kept.values))
         made = self.element.convert(found.batch.take(pa.array(kept.values)), inner)
-        report(inner, found.rows[kept.values], problems)
+        problems.add_inner(inner, found.rows[kept.values])
         if isinstance(made, np.ndarray) and not self._is_single:
             made = as_bags(made)
         return made, kept.offsets
@@ -173,12 +164,10 @@ class BagSequenceFeature(Feature):
 class ElementSizes(Feature):
     """The number of ids in each element of a `BagSequenceFeature`; `BagSequenceFeature.outputs` makes it."""
 
+    part = "sequences"
+    width = 1
     name: str
     of: BagSequenceFeature
-
-    @property
-    def part(self) -> str:
-        return "sequences"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -187,10 +176,6 @@ class ElementSizes(Feature):
     @property
     def sequence_length(self) -> int:
         return self.of.max_length
-
-    @property
-    def width(self) -> int:
-        return 1
 
     def refuse(self, column: str, kind: Any) -> str | None:
         """Refuse nothing: the sequence has refused it already."""

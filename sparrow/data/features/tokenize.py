@@ -9,17 +9,15 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.computed import Computed
 from sparrow.data.errors import Problems
-from sparrow.data.features.base import POOLINGS, Holds, SparseFeature, register_feature
-from sparrow.data.features.source import check_source, source_column
+from sparrow.data.features.base import POOLINGS, ColumnFeature, SparseFeature, register_feature
 from sparrow.data.tokenizer import Tokenizer
-from sparrow.data.values import element_type, is_list, is_text, plain
+from sparrow.data.values import element_type, is_list, is_text, offsets_of, plain
 from sparrow.data.vocabulary import Words
 from sparrow.embedding import Ragged
 
@@ -38,7 +36,7 @@ NORMALIZERS: Final[Mapping[str, Callable[[str], str]]] = {
 
 @register_feature("tokenize")
 @dataclasses.dataclass(frozen=True)
-class TokenizeFeature(SparseFeature):
+class TokenizeFeature(ColumnFeature, SparseFeature):
     """The tokens of a text, whose embeddings are pooled. It needs the library ``tokenizers``.
 
     ``pip install 'sparrow-rec[tokenize]'`` installs it.
@@ -70,25 +68,10 @@ class TokenizeFeature(SparseFeature):
     table: str | None = None
 
     def __post_init__(self) -> None:
-        fields.string("feature: name", self.name)
-        where = f"feature '{self.name}'"
-        fields.integer(f"{where}: embedding_dim", self.embedding_dim)
-        for field in ("column", "table", "vocabulary"):
-            if getattr(self, field) is not None:
-                fields.string(f"{where}: {field}", getattr(self, field))
-        check_source(where, self.column, self.compute)
-        fields.choice(f"{where}: pooling", self.pooling, POOLINGS)
+        where = self.check_fields(["embedding_dim"], ["column", "table", "vocabulary"], pooling=POOLINGS)
         object.__setattr__(self, "normalize", tuple(self.normalize))
         for name in self.normalize:
             fields.choice(f"{where}: normalize", name, NORMALIZERS)
-
-    @property
-    def part(self) -> str:
-        return "ids"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (self.column or self.name,) if self.compute is None else self.compute.columns
 
     @functools.cached_property
     def words(self) -> Tokenizer:
@@ -110,25 +93,22 @@ class TokenizeFeature(SparseFeature):
     def combiner(self) -> str | None:
         return self.pooling
 
-    def holds(self, column: str) -> Holds:
-        return Holds("texts; may be missing" if self.compute is None else self.compute.holds(column))
+    def words_for(self) -> str:
+        return "texts; may be missing"
 
     def is_single(self, column: str) -> bool:
         return self.compute is None or self.compute.is_single(column)
 
-    def refuse(self, column: str, kind: Any) -> str | None:
-        if self.compute is not None:
-            why = self.compute.refuse(column, kind)
-            return None if why is None else f"feature '{self.name}': {why}"
+    def refuse_column(self, kind: Any) -> str | None:
         if is_text(element_type(kind)) and not is_list(kind):
             return None
         return f"feature '{self.name}' cuts texts into tokens, the column holds {kind}"
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """Return `Ragged`: the numbers of the tokens."""
-        column = plain(source_column(self.column or self.name, self.compute, columns, problems))
+        column = plain(self.source(columns, problems))
         texts = [text or self.default or "" for text in column.cast(pa.string()).to_pylist()]
         for name in self.normalize:
             texts = list(map(NORMALIZERS[name], texts))
         tokens, lengths = self.words.encode(texts)
-        return Ragged(tokens, np.concatenate([[0], np.cumsum(lengths)]))
+        return Ragged(tokens, offsets_of(lengths))

@@ -13,6 +13,7 @@ from sparrow.data.converter import Converter
 from sparrow.data.errors import DataError
 from sparrow.data.samplers.items import read_all
 from sparrow.data.sources.base import BadRows, Source
+from sparrow.data.values import places_of
 
 Keys = npt.NDArray[np.int64]
 
@@ -67,6 +68,4 @@ class Edges:
         place = np.minimum(np.searchsorted(self._users, users), len(self._users) - 1)
         known = self._users[place] == users
         lengths = np.where(known, self._ends[place + 1] - self._ends[place], 0)
-        rows = np.repeat(np.arange(len(users)), lengths)
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return Neighbors(rows, self.items[np.repeat(self._ends[place], lengths) + within])
+        return Neighbors(np.repeat(np.arange(len(users)), lengths), self.items[places_of(self._ends[place], lengths)])

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from sparrow import fields
 from sparrow.data.errors import DataError
-from sparrow.data.hashing import hash_integers
-from sparrow.data.keys import hashed
+from sparrow.data.hashing import hash_integers, hashed
 from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source, register_source
 from sparrow.data.values import element_type, is_list, is_number, is_text
 from sparrow.kernels.feed import Encoded, EncodedText

@@ -16,6 +16,7 @@ from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Source, register_source
 from sparrow.data.sources.held_out import numbers_of
 from sparrow.data.sources.memory import Tables
+from sparrow.data.values import offsets_of, places_of
 
 HISTORY: Final = "_history"
 """The suffix of a column's name where it holds the values of the events before."""
@@ -150,9 +151,8 @@ def _events(histories: Histories, columns: list[str]) -> tuple[Any, Integers, np
 def _lists(column: Any, order: Integers, starts: Integers, ends: Integers) -> Any:
     """Return the lists of the events from starts to ends, in ``order``."""
     lengths = ends - starts
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    places = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths) + np.repeat(starts, lengths)
-    values = column.take(pa.array(order[places]))
+    offsets = offsets_of(lengths)
+    values = column.take(pa.array(order[places_of(starts, lengths)]))
     is_small = offsets[-1] < 2**31
     made = pa.ListArray if is_small else pa.LargeListArray
     return made.from_arrays(pa.array(offsets, pa.int32() if is_small else pa.int64()), values)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sparrow import fields
 from sparrow.data.errors import IN_MEMORY, DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
-from sparrow.data.views import without_views
+from sparrow.data.values import without_views
 
 _TOO_LARGE: Final = "an integer has more than 64 bits; make that column strings or floats"
 SAMPLE: Final = 64

@@ -17,8 +17,7 @@ from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_colum
 from sparrow.data.sources.content import fingerprint, in_threads
 from sparrow.data.sources.files import find_files
 from sparrow.data.sources.pages import Pages, refusal
-from sparrow.data.values import is_text
-from sparrow.data.views import plain_kind, without_views
+from sparrow.data.values import is_text, plain_kind, without_views
 from sparrow.files import AnyPath, Remote
 from sparrow.kernels import feed
 from sparrow.kernels.feed import Encoded
