@@ -16,7 +16,6 @@ from sparrow.data.errors import Problems
 from sparrow.data.features.base import truncated
 from sparrow.data.hashing import hashed
 from sparrow.data.values import (
-    Parsed,
     element_type,
     flatten,
     integers,
@@ -36,6 +35,7 @@ CANDIDATES: Final = "count/candidates"
 The outputs of its tasks are then ``(batch, most candidates)``, with a last axis of classes where there are several;
 labels have that shape too, and elements behind an example's number do not count."""
 Floats = npt.NDArray[np.float32]
+_ABSENT: Final = "has no value; remove the row, or set data.bad_rows to skip"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +252,7 @@ def keys(columns: Any, column: str, problems: Problems, as_integer: bool = False
     entries = columns.column(column)
     is_words = is_text(element_type(entries.type)) and not as_integer
     parsed = hashed(entries) if is_words else integers(plain(entries))
-    _refuse(column, parsed, "the key", problems)
+    parsed.report(column, problems, missing=f"the key {_ABSENT}")
     values: npt.NDArray[Any] = parsed.values
     return values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64)
 
@@ -279,16 +279,6 @@ def refuse_single(what: str, kind: Any) -> str | None:
 def required_numbers(columns: Any, column: str, what: str, problems: Problems) -> npt.NDArray[np.float64]:
     """Return one number per row; a missing one is a problem."""
     parsed = numbers(plain(columns.column(column)))
-    _refuse(column, parsed, what, problems)
+    parsed.report(column, problems, missing=f"{what} {_ABSENT}")
     values: npt.NDArray[np.float64] = parsed.values
     return values
-
-
-def _refuse(column: str, parsed: Parsed, what: str, problems: Problems) -> None:
-    if parsed.missing is not None:
-        problems.add(
-            column,
-            np.flatnonzero(parsed.missing),
-            lambda i: f"{what} has no value; remove the row, or set data.bad_rows to skip",
-        )
-    parsed.report(column, problems)

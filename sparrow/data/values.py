@@ -85,11 +85,22 @@ class Parsed:
     bad: npt.NDArray[np.bool_] | None = None
     why: Callable[[int], str] = str
 
-    def report(self, column: str, problems: Problems, row_of: Callable[[Integers], Integers] | None = None) -> None:
-        """Add the entries that cannot be read to the problems of a column. ``row_of``: the rows that entries are in."""
+    def report(
+        self,
+        column: str,
+        problems: Problems,
+        row_of: Callable[[Integers], Integers] = lambda entries: entries,
+        missing: str | None = None,
+    ) -> None:
+        """Add the entries that cannot be read to the problems of a column, and missing ones if there is a sentence.
+
+        ``row_of``: returns the rows that entries are in.
+        """
+        if missing is not None and self.missing is not None:
+            problems.add(column, row_of(np.flatnonzero(self.missing)), lambda _: missing)
         if self.bad is not None:
             at, why = np.flatnonzero(self.bad), self.why
-            problems.add(column, at if row_of is None else row_of(at), lambda i: why(int(at[i])))
+            problems.add(column, row_of(at), lambda i: why(int(at[i])))
 
 
 def is_text(kind: Any) -> bool:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparrow.data.errors import Problems, shown
-from sparrow.data.expressions.vectors import by_row
+from sparrow.data.errors import Problems
+from sparrow.data.expressions.functions import by_row
 from sparrow.data.hashing import U64, HashTable, hash_texts, mix64
 from sparrow.data.values import cut, element_type, flatten, is_text, numbers, plain
 
@@ -110,17 +110,7 @@ def combined(
     if combiner == "count":
         return pa.array(lengths.astype(np.float64), mask=lengths == 0)
     parsed = numbers(values)
-    bad = parsed.bad
-    if parsed.missing is not None:
-        bad = parsed.missing if bad is None else bad | parsed.missing
-    if bad is not None:
-        at = np.flatnonzero(bad)
-
-        def why(i: int) -> str:
-            value = values[int(at[i])].as_py()
-            return "a key that is looked up has no value" if value is None else f"{shown(value)} is not a number"
-
-        problems.add(column, rows[at], why)
+    parsed.report(column, problems, rows.__getitem__, missing="a key that is looked up has no value")
     reduce = {"min": np.minimum, "max": np.maximum}.get(combiner, np.add)
     made = by_row(reduce, parsed.values, offsets, 0.0)
     if combiner == "mean":

@@ -157,14 +157,5 @@ class IdFeature(MappedIds):
             )
             return np.ones(len(ids.entries), np.float32)
         parsed = numbers(flat.entries)
-        bad = parsed.bad
-        if parsed.missing is not None:
-            bad = parsed.missing if bad is None else bad | parsed.missing
-        if bad is not None:
-            at, missing = np.flatnonzero(bad), parsed.missing
-            problems.add(
-                column,
-                flat.row_of(at),
-                lambda i: "a weight is missing" if missing is not None and missing[at[i]] else parsed.why(int(at[i])),
-            )
+        parsed.report(column, problems, flat.row_of, missing="a weight is missing")
         return parsed.values.astype(np.float32)

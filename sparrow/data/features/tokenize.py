@@ -1,4 +1,4 @@
-"""`TokenizeFeature`: the tokens of a text, pooled."""
+"""`TokenizeFeature`: the tokens of a text, pooled; `Tokenizer`: a tokenizer.json, read by its library."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import dataclasses
 import functools
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.computed import Computed
-from sparrow.data.errors import Problems
+from sparrow.data.errors import DataError, Problems
 from sparrow.data.features.base import POOLINGS, ColumnFeature, SparseFeature, register_feature
-from sparrow.data.tokenizer import Tokenizer
 from sparrow.data.values import element_type, is_list, is_text, offsets_of, plain
 from sparrow.data.vocabulary import Words
 from sparrow.embedding import Ragged
+from sparrow.files import AnyPath, at
 
 _HALF: Final = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: 0x20}
 _CHINESE: Final = re.compile(r"\s*([\u3400-\u4dbf\u4e00-\u9fff])\s*")
@@ -32,6 +34,58 @@ NORMALIZERS: Final[Mapping[str, Callable[[str], str]]] = {
     "remove_symbols": lambda text: "".join(c for c in text if unicodedata.category(c)[0] not in "PS"),
     "remove_space": lambda text: "".join(text.split()),
 }
+
+
+class Tokenizer(Words):
+    """From texts to the numbers of their tokens. Special tokens are not added.
+
+    Attributes:
+      where: the file.
+    """
+
+    suffix: ClassVar[str] = ".json"
+
+    def __init__(self, content: bytes, where: str) -> None:
+        self._content, self.where = content, where
+
+    @classmethod
+    def load(cls, path: str | AnyPath) -> Tokenizer:
+        try:
+            return cls(at(path).read_bytes(), str(path))
+        except OSError as error:
+            raise DataError(f"the tokenizer cannot be read: {error.strerror}", str(path)) from None
+
+    @property
+    def content(self) -> bytes:
+        return self._content
+
+    @functools.cached_property
+    def _model(self) -> Any:
+        try:
+            import tokenizers
+        except ImportError:
+            raise DataError(
+                "a tokenizer needs the library tokenizers: pip install 'sparrow-rec[tokenize]'", self.where
+            ) from None
+        try:
+            made = tokenizers.Tokenizer.from_str(self._content.decode("utf-8"))
+        except Exception as error:  # the library raises no type of its own
+            raise DataError(f"is not a tokenizer.json: {error}", self.where) from None
+        made.no_padding()  # padding and truncation are for models of language
+        made.no_truncation()
+        return made
+
+    @property
+    def num_rows(self) -> int:
+        """The rows that a table needs: one for each number that a token may have."""
+        numbers = self._model.get_vocab(with_added_tokens=True).values()
+        return max(numbers, default=0) + 1
+
+    def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Return the numbers of the tokens, text after text, and the number of tokens in each."""
+        found = [part.ids for part in self._model.encode_batch(list(texts), add_special_tokens=False)]
+        lengths = np.array([len(ids) for ids in found], np.int64)
+        return np.array([number for ids in found for number in ids], np.int32), lengths
 
 
 @register_feature("tokenize")

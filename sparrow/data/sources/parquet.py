@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
-from sparrow.data.sources.content import fingerprint, in_threads
-from sparrow.data.sources.files import find_files
+from sparrow.data.sources.files import find_files, fingerprint, in_threads
 from sparrow.data.sources.pages import Pages, refusal
 from sparrow.data.values import is_text, plain_kind, without_views
 from sparrow.files import AnyPath, Remote

@@ -14,8 +14,7 @@ import pyarrow.csv as csv
 
 from sparrow.data.errors import DataError, shown
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
-from sparrow.data.sources.content import fingerprint
-from sparrow.data.sources.files import find_files
+from sparrow.data.sources.files import find_files, fingerprint
 from sparrow.data.sources.lines import TextFile, first_row, has_empty_line, original_row, why_not
 from sparrow.files import AnyPath
 from sparrow.kernels.feed import EncodedText, TextForm
