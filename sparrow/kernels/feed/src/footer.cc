@@ -9,7 +9,7 @@
 
 extern "C" {
 
-// Mirrored by sparrow/kernels/feed/footer.py: every field has 8 bytes.
+// Mirrored by sparrow/kernels/feed/parquet.py: every field has 8 bytes.
 struct FooterLeaf {
   int64_t type;                     // of Parquet
   int64_t least;                    // bytes of a value in a dictionary, at least; 0: the type has none
