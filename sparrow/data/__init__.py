@@ -1,6 +1,6 @@
 """Data: what columns mean. A source reads rows, features turn columns into inputs; no threads, no devices."""
 
-from sparrow.data.batch import Batch, check_same_lengths, join
+from sparrow.data.batch import Batch, check_same_lengths, cut, join
 from sparrow.data.block import Block, concatenate
 from sparrow.data.by_key import ItemCounts, distinct_rows, holds_one_key, key_pairs
 from sparrow.data.computed import (
@@ -76,7 +76,7 @@ from sparrow.data.sources import (
     write_criteo,
 )
 from sparrow.data.specs import feature_specs, lookup_specs
-from sparrow.data.values import INTEGERS, STRINGS, kind_of, without_views
+from sparrow.data.values import INTEGERS, STRINGS, is_list, kind_of, without_views
 from sparrow.data.vocabulary import Vocabulary, Words
 
 __all__ = [

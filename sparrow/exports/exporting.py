@@ -13,18 +13,21 @@ from sparrow import fields
 from sparrow.config import Assembly, need
 from sparrow.embedding import Sequence
 from sparrow.exports.contents import (
+    TABLE_DTYPES,
     Parameters,
+    TableDtype,
     described_features,
     described_inputs,
     described_outputs,
     exported_ids,
     live_ids,
+    smaller,
     streamed_tables,
+    table_dtype,
     used_rows,
 )
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
-from sparrow.exports.smaller import TABLE_DTYPES, TableDtype, smaller, table_dtype
 from sparrow.exports.states import state_functions
 from sparrow.files import AnyPath, at
 from sparrow.models import registry as models

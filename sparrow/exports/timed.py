@@ -14,9 +14,8 @@ import numpy as np
 
 from sparrow.config import Export
 from sparrow.embedding import EXPORTS, ChangedRows, cleared
-from sparrow.exports.contents import Parameters, live_ids
+from sparrow.exports.contents import Parameters, TableDtype, live_ids, smaller
 from sparrow.exports.exporting import export
-from sparrow.exports.smaller import TableDtype, smaller
 from sparrow.files import AnyPath, Remote, send_folder
 from sparrow.runs import Loop, Part
 from sparrow.runs.evaluating.predict_files import used_in_evaluation

@@ -83,7 +83,7 @@ class Gatherer(Generic[T, R]):
             self._receiving -= 1
             if len(self._waiting) >= self._most_waiting or self._stopped:
                 self._changed.notify()
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait already; try again later")
+                raise Refused("too many requests wait already; try again later", HTTPStatus.SERVICE_UNAVAILABLE)
             self._waiting.append((request, time.monotonic(), future))
             self._is_handed_over |= not self._is_quick(request)
             self._changed.notify()

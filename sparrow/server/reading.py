@@ -64,7 +64,7 @@ class Readers:
     async def result(self, work: Callable[[], R], size: int = 0) -> R:
         """Return the result of ``work()`` on ``size`` bytes, computed in one of the threads, or raise its error."""
         if self._jobs.qsize() >= self._most_waiting:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait already; try again later")
+            raise Refused("too many requests wait already; try again later", HTTPStatus.SERVICE_UNAVAILABLE)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._jobs.put(_Job(work, future, loop))
@@ -95,7 +95,7 @@ class Readers:
                     self._lost.append(reader)
                     self._readers[place] = _Reader(self._jobs)
                     why = f"reading the body takes more than {self._seconds:g} s; send fewer rows, and shorter ones"
-                    job.end(Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why))
+                    job.end(Refused(why, HTTPStatus.REQUEST_ENTITY_TOO_LARGE))
 
 
 class _Overrun(BaseException):

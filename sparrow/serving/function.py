@@ -13,10 +13,7 @@ import numpy.typing as npt
 from sparrow.data import Batch, Feature, check_same_lengths
 from sparrow.embedding import FeatureSpec, Packer, Ragged, Stack, row_step, size_class
 from sparrow.serving.description import STATE, Description, FunctionEntry
-from sparrow.serving.ids import KnownIds
-from sparrow.serving.lookup import Table, activations, flat, width_of
-from sparrow.serving.packed import Places
-from sparrow.serving.plain import PlainLookups
+from sparrow.serving.lookup import KnownIds, Places, PlainLookups, Table, activations, flat, width_of
 from sparrow.serving.reading import Reading
 
 
@@ -61,7 +58,7 @@ class Prepared(NamedTuple):
     """A batch as the function takes it: its inputs, with rows of zeros up to a size that was compiled before.
 
     Attributes:
-      inputs: (rows, width) float32, as `sparrow.serving.packed.Places` describes.
+      inputs: (rows, width) float32, as `sparrow.serving.lookup.Places` describes.
       size: the rows that count.
     """
 

@@ -22,7 +22,7 @@ from sparrow.serving.deltas import Delta, Version, checksum
 from sparrow.serving.description import INDEX, NAME, PREDICT, STATES, TABLES
 from sparrow.serving.function import Array, Arrays, Function
 from sparrow.serving.histories import Histories
-from sparrow.serving.ids import known_ids
+from sparrow.serving.lookup import known_ids
 from sparrow.serving.opened import Opened, opened
 from sparrow.serving.parts import lookups, parameters_of, program_of, read_feature, tables_of
 from sparrow.serving.tensors import read

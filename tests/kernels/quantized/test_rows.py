@@ -7,8 +7,7 @@ import pytest
 
 from sparrow.kernels.native.library import host_library
 from sparrow.kernels.quantized import QuantizedTable, dequantize, quantize, record_bytes
-from sparrow.serving.packed import Span
-from sparrow.serving.plain import PlainLookups
+from sparrow.serving.lookup import PlainLookups, Span
 
 
 def rows(count, dim):
