@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -75,22 +75,27 @@ def holds_one_key(source: Source, column: str) -> bool:
 
 def counted(source: Source, column: str, bad_rows: BadRows) -> tuple[Keys, npt.NDArray[np.int64]]:
     """Return the distinct keys of a column in ascending order, and the rows of each."""
-    converter = Converter([], [], [], [column])
-    reader = source.open([column])
-    converter.check(reader)
     keys, rows = np.zeros(0, np.int64), np.zeros(0, np.int64)
     waiting: list[Keys] = []
-    gathered = 0
-    for chunk in range(reader.num_chunks):
-        found = converter.convert(reader.read(chunk, bad_rows), bad_rows)[0].to_batch().keys[column]
-        waiting.append(found)
-        gathered += len(found)
-        if gathered >= max(_MERGE_ROWS, len(keys)) or chunk == reader.num_chunks - 1:
+    for found in _keys_of(source, [column], bad_rows):
+        waiting.append(found[column])
+        if sum(map(len, waiting)) >= max(_MERGE_ROWS, len(keys)):
             keys, rows = _merged(keys, rows, np.concatenate(waiting))
-            waiting, gathered = [], 0
+            waiting = []
+    if waiting:
+        keys, rows = _merged(keys, rows, np.concatenate(waiting))
     if not len(keys):
-        raise DataError("there are no items to count", reader.schemas[0][0], column=column)
+        raise DataError("there are no items to count", source.open([column]).schemas[0][0], column=column)
     return keys, rows
+
+
+def _keys_of(source: Source, columns: list[str], bad_rows: BadRows) -> Iterator[dict[str, Keys]]:
+    """Yield the keys in some columns, a chunk at a time."""
+    converter = Converter([], [], [], columns)
+    reader = source.open(converter.columns)
+    converter.check(reader)
+    for chunk in range(reader.num_chunks):
+        yield converter.convert(reader.read(chunk, bad_rows), bad_rows)[0].to_batch().keys
 
 
 def _merged(keys: Keys, rows: npt.NDArray[np.int64], more: Keys) -> tuple[Keys, npt.NDArray[np.int64]]:
@@ -99,9 +104,6 @@ def _merged(keys: Keys, rows: npt.NDArray[np.int64], more: Keys) -> tuple[Keys, 
     total = np.zeros(len(every), np.int64)
     np.add.at(total, place, np.concatenate([rows, counts]))
     return every, total
-
-
-Keys = npt.NDArray[np.int64]
 
 
 def distinct_rows(source: Source, columns: Sequence[str], key: str, bad_rows: BadRows = "error") -> Tables:
@@ -116,8 +118,7 @@ def distinct_rows(source: Source, columns: Sequence[str], key: str, bad_rows: Ba
     columns = list(dict.fromkeys(columns))
     reader = source.open(columns)
     known, parts = np.zeros(0, np.int64), []
-    for chunk in range(reader.num_chunks):
-        table = reader.read(chunk, bad_rows).table.select(columns).combine_chunks()
+    for table in (own.select(columns).combine_chunks() for own in reader.tables(bad_rows)):
         batch = table.select([key]).to_batches() or [pa.RecordBatch.from_pylist([], schema=table.select([key]).schema)]
         problems = Problems(table.num_rows)
         found = keys(batch[0], key, problems)
@@ -138,12 +139,8 @@ def key_pairs(
     >>> [column.tolist() for column in key_pairs(rows, "user", "item", np.array([1]))]
     [[1, 1], [7, 8]]
     """
-    converter = Converter([], [], [], list(dict.fromkeys([owner, key])))
-    reader = source.open(converter.columns)
-    converter.check(reader)
     pairs = [np.zeros((0, 2), np.int64)]
-    for chunk in range(reader.num_chunks):
-        found = converter.convert(reader.read(chunk, bad_rows), bad_rows)[0].to_batch().keys
+    for found in _keys_of(source, list(dict.fromkeys([owner, key])), bad_rows):
         of_them = np.isin(found[owner], owners)
         pairs.append(np.stack([found[owner][of_them], found[key][of_them]], axis=1))
     distinct = np.unique(np.concatenate(pairs), axis=0)

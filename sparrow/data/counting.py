@@ -80,8 +80,7 @@ def build_vocabularies(
         file, schema = reader.schemas[0]
         _check(file, column, schema[column])
     counters = {column: _Counter() for column in separators}
-    for chunk in range(reader.num_chunks):
-        table = reader.read(chunk, bad_rows).table
+    for table in reader.tables(bad_rows):
         for column, separator in separators.items():
             for piece in table[column].chunks:
                 counters[column].add(flatten(piece, separator))

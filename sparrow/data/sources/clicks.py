@@ -153,8 +153,7 @@ class ClickLog(Source):
         """Return the AUC of the true probabilities on these impressions, which a model can beat only by luck."""
         metric = ExactAUC()
         reader, state = self.open(["label", "probability"]), metric.init()
-        for chunk in range(reader.num_chunks):
-            table = reader.read(chunk, "error").table
+        for table in reader.tables():
             state = metric.update(state, table["probability"].to_numpy(), table["label"].to_numpy())
         return float(metric.compute(state))
 
@@ -209,8 +208,8 @@ def write_clicks(log: ClickLog, path: str | Path) -> None:
     """Write generated impressions to a Parquet file, one row group per chunk."""
     reader = log.open(log.column_names())
     with pq.ParquetWriter(str(path), reader.read(0, "error").table.schema) as writer:
-        for chunk in range(reader.num_chunks):
-            writer.write_table(reader.read(chunk, "error").table)
+        for table in reader.tables():
+            writer.write_table(table)
 
 
 def write_criteo(log: ClickLog, path: str | Path) -> None:
@@ -222,8 +221,7 @@ def write_criteo(log: ClickLog, path: str | Path) -> None:
         raise ValueError(f"Criteo's format has 13 counts and 26 fields, got {log.counts} and {log.fields}")
     reader = log.open(log.column_names())
     with Path(path).open("w", newline="\n") as file:
-        for chunk in range(reader.num_chunks):
-            table = reader.read(chunk, "error").table
+        for table in reader.tables():
             columns = [table["label"].to_numpy().astype(np.int64).tolist()]
             columns += [[x or "" for x in table[f"count_{i}"].to_pylist()] for i in range(13)]
             columns += [_hexadecimal(i, table[f"id_{i}"].to_numpy()) for i in range(26)]

@@ -103,8 +103,7 @@ class _HeldOutReader(ReaderOver):
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         rows = self.inner.read(chunk, bad_rows)
         kept = np.flatnonzero(self._of_part(self._is_held_out(chunk, rows.table)))
-        table = rows.table.select(self._columns).take(pa.array(kept))
-        return dataclasses.replace(rows, table=table, place=lambda row: rows.place(int(kept[row])))
+        return rows.taken(kept, rows.table.select(self._columns).take(pa.array(kept)))
 
     def _is_held_out(self, chunk: int, table: Any) -> npt.NDArray[np.bool_]:
         cut = self._held_out
@@ -150,10 +149,7 @@ _BEGINS: Final[dict[tuple[str, str, float], float]] = {}
 def newest_from(source: Source, column: str, share: float) -> float:
     """Return the time at which the newest share of the rows begins, exactly."""
     reader = source.open([column])
-    parts = [
-        numbers_of(reader.read(chunk, "skip").table[column].combine_chunks(), column)
-        for chunk in range(reader.num_chunks)
-    ]
+    parts = [numbers_of(table[column].combine_chunks(), column) for table in reader.tables("skip")]
     times = np.concatenate([np.zeros(0), *parts])
     times = np.sort(times[~np.isnan(times)])
     file = reader.schemas[0][0]

@@ -126,7 +126,7 @@ def _events(histories: Histories, columns: list[str]) -> tuple[Any, Integers, np
     """Return the log, the number of each event's user, and the times."""
     own = [name for name in (histories.user, histories.item, histories.time) if name is not None]
     reader = histories.source.open(list(dict.fromkeys([*own, *columns])))
-    parts = [reader.read(chunk, histories.bad_rows).table for chunk in range(reader.num_chunks)]
+    parts = list(reader.tables(histories.bad_rows))
     if not parts:
         raise DataError("the log has no events", reader.schemas[0][0])
     log = pa.concat_tables(parts)

@@ -175,42 +175,33 @@ uint8_t parse_words(const Entries& entries, T* values, uint8_t* states, Parse&& 
 
 // Each function below fills values[0, count) and states[0, count), and returns all states that occur, joined.
 
-inline uint8_t integers(const Entries& entries, int64_t* values, uint8_t* states) {
+// `parse` reads strings, and `of_float` numbers with a fraction; others are cast.
+template <class T, class Parse, class OfFloat>
+uint8_t parsed(const Entries& entries, T* values, uint8_t* states, Parse&& parse, OfFloat&& of_float) {
   uint8_t seen = 0;
-  if (entries.is_short()) return parse_words(entries, values, states, parse_integer);
+  if (entries.is_short()) return parse_words(entries, values, states, parse);
   if (entries.is_text()) {
-    for (int64_t i = 0; i < entries.count; ++i) seen |= states[i] = parse_integer(entries.text(i), values[i]);
+    for (int64_t i = 0; i < entries.count; ++i) seen |= states[i] = parse(entries.text(i), values[i]);
     return seen;
   }
   each_stored(entries, [&](int64_t i, State state, auto value) {
     if constexpr (std::is_floating_point_v<decltype(value)>) {
-      if (state == GOOD) state = whole_number(static_cast<double>(value), values[i]);
+      if (state == GOOD) state = of_float(static_cast<double>(value), values[i]);
       else values[i] = 0;
     } else {
-      values[i] = static_cast<int64_t>(value);
+      values[i] = static_cast<T>(value);
     }
     seen |= states[i] = state;
   });
   return seen;
 }
 
+inline uint8_t integers(const Entries& entries, int64_t* values, uint8_t* states) {
+  return parsed(entries, values, states, parse_integer, whole_number);
+}
+
 inline uint8_t numbers(const Entries& entries, double* values, uint8_t* states) {
-  uint8_t seen = 0;
-  if (entries.is_short()) return parse_words(entries, values, states, parse_number);
-  if (entries.is_text()) {
-    for (int64_t i = 0; i < entries.count; ++i) seen |= states[i] = parse_number(entries.text(i), values[i]);
-    return seen;
-  }
-  each_stored(entries, [&](int64_t i, State state, auto value) {
-    if constexpr (std::is_floating_point_v<decltype(value)>) {
-      if (state == GOOD) state = finite_number(static_cast<double>(value), values[i]);
-      else values[i] = 0;
-    } else {
-      values[i] = static_cast<double>(value);
-    }
-    seen |= states[i] = state;
-  });
-  return seen;
+  return parsed(entries, values, states, parse_number, finite_number);
 }
 
 inline uint8_t hashes(const Entries& entries, bool as_integer, uint64_t* values, uint8_t* states) {

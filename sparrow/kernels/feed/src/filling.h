@@ -76,6 +76,13 @@ inline const int32_t* row_of(const Filling& how, const Piece& piece, int64_t i, 
   return piece.words + row * how.width;
 }
 
+// The row in the stack of an id, without a branch; the spare one of an id outside its table, and `is_out` is then -1.
+inline __attribute__((always_inline)) int32_t row_or_spare(int32_t id, int32_t start, uint32_t limit, int32_t spare,
+                                                           int32_t& is_out) {
+  is_out = -static_cast<int32_t>(static_cast<uint32_t>(id) >= limit);
+  return ((id + start) & ~is_out) | (spare & is_out);
+}
+
 // Whether a row has the single raw id of a field.
 inline bool is_there(const Field& field, const int32_t* words) {
   return static_cast<uint32_t>(words[field.there / 32]) >> field.there % 32 & 1;

@@ -16,7 +16,8 @@ namespace sparrow {
 
 class IdRunner : public Runner {
  public:
-  explicit IdRunner(const Work& work) : Runner(work), scratch_(work.scratch), map_(step_), by_word_(work.scratch), weights_by_word_(work.scratch) {
+  explicit IdRunner(const Work& work)
+      : Runner(work), scratch_(work.scratch), map_(step_), by_word_(scratch_), weights_by_word_(scratch_) {
     if (step_.weight_separator != nullptr) {
       weight_separator_ = {step_.weight_separator, static_cast<size_t>(step_.weight_separator_size)};
     }
@@ -134,14 +135,21 @@ class IdRunner : public Runner {
     if (!is_read || !step_.is_ragged) return is_read;
     const bool is_plain = step_.max_length == 0 && step_.default_row == NO_ROW;
     if (is_plain && (all_rows_ || step_.keeps_missing || are_all_rows(rows_.data(), count))) {
-      bag_rows = rows_.data();
-      const int32_t* ends = static_cast<const int32_t*>(column.ends) + begin;
-      int32_t* lengths = out();
-      for (int64_t i = 0; i < end - begin; ++i) lengths[i] = ends[i + 1] - ends[i];
-      return true;
+      return lists_as_they_are(begin, end);
     }
     set_lengths(begin, end);
     return bags(end - begin) || (is_damaged = true, false);
+  }
+
+  // Lists whose every entry stays.
+  bool lists_as_they_are(int64_t begin, int64_t end) {
+    const Column& column = *columns_[0];
+    bag_rows = rows_.data();
+    int32_t* lengths = out();
+    for (int64_t row = begin; row < end; ++row) {
+      lengths[row - begin] = static_cast<int32_t>(column.start(row + 1) - column.start(row));
+    }
+    return true;
   }
 
   // Values in any place of memory.
@@ -211,12 +219,7 @@ class IdRunner : public Runner {
     gather(by_word_.words(), places() + first, count, rows_.data());
     if (leaf.valid == nullptr && (all_rows_ || step_.keeps_missing) && step_.max_length == 0 &&
         step_.default_row == NO_ROW) {
-      bag_rows = rows_.data();
-      int32_t* lengths = out();
-      for (int64_t row = begin; row < end; ++row) {
-        lengths[row - begin] = static_cast<int32_t>(column.start(row + 1) - column.start(row));
-      }
-      return true;
+      return lists_as_they_are(begin, end);
     }
     set_lengths(begin, end);
     if (leaf.valid != nullptr) {
@@ -246,7 +249,7 @@ class IdRunner : public Runner {
       bag_rows = rows_.data();
       return true;
     }
-    if (!flat_.is_single && step_.default_row != NO_ROW) {
+    if (has_default) {
       if (!bags_with_default(step_, flat_, count, rows_.data(), out(), kept_rows_)) return false;
       bag_rows = kept_rows_.data();
       return true;
