@@ -23,7 +23,7 @@ from sparrow.data.values import flatten, is_list, is_text, plain
 class Each(Computed):
     """A computed column, element by element of sequences; columns that are no sequences are the same for all elements.
 
-    >>> from sparrow.data.computed.expr import Expr
+    >>> from sparrow.data import Expr
     >>> batch = pa.RecordBatch.from_pydict({"now": [10, 20], "times": ["7;9", "12"]})
     >>> Each(Expr("now - times"), sequences=("times",), separator=";").compute(batch, Problems(2)).to_pylist()
     [[3.0, 1.0], [8.0]]

@@ -151,7 +151,7 @@ def _distances(query: Terms, title: Terms) -> list[int] | None:
     return [min(abs(i - j) for i in a for j in b) for a, b in pairs] or [0]
 
 
-def _distance(reduce: Callable[[list[int]], float]) -> Callable[[Terms, Terms], float]:
+def _by_distances(reduce: Callable[[list[int]], float]) -> Callable[[Terms, Terms], float]:
     def compute(query: Terms, title: Terms) -> float:
         found = _distances(query, title)
         return float(len(title) + 1 if found is None else reduce(found))
@@ -166,9 +166,9 @@ METHODS: Final[Mapping[str, Callable[[Terms, Terms], float]]] = {
     "is_equal": lambda query, title: float(bool(query) and list(query) == list(title)),
     "index_of": _index_of,
     "proximity_min_cover": _min_cover,
-    "proximity_min_dist": _distance(min),
-    "proximity_max_dist": _distance(max),
-    "proximity_avg_dist": _distance(lambda found: sum(found) / len(found)),
+    "proximity_min_dist": _by_distances(min),
+    "proximity_max_dist": _by_distances(max),
+    "proximity_avg_dist": _by_distances(lambda found: sum(found) / len(found)),
 }
 
 
