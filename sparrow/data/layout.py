@@ -110,7 +110,10 @@ class BlockLayout:
             for name, values in getattr(batch, part).items():
                 column = part, name
                 if isinstance(values, Ragged):
-                    if _holds_ids(part, values) and (bags is None or column in bags):
+                    holds_ids = (
+                        part == "ids" and values.values.dtype in (np.int32, np.int64) and values.values.ndim == 1
+                    )
+                    if holds_ids and (bags is None or column in bags):
                         ragged[column] = values
                 elif isinstance(values, np.ndarray) and values.ndim in (1, 2) and values.dtype.itemsize in (4, 8):
                     if part == "ids" and values.shape[1:] == (RAW_WIDTH,):
@@ -142,7 +145,3 @@ def padded(words: int) -> int:
     """
     sizes = (-(-words // unit) * unit for unit in (LINE, 4, 1))
     return next(size for size in sizes if size * 4 <= words * 5)
-
-
-def _holds_ids(part: str, values: Ragged) -> bool:
-    return part == "ids" and values.values.dtype in (np.int32, np.int64) and values.values.ndim == 1

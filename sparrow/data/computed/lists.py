@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from sparrow import fields
 from sparrow.data.computed.base import Column, Computed, column_of, name_of, register_computed
 from sparrow.data.computed.pairs import COMBINERS, combined, listed, texts_of
-from sparrow.data.elements import elements_of
 from sparrow.data.errors import Problems
-from sparrow.data.values import flatten, is_list, is_text, plain
+from sparrow.data.values import elements_of, flatten, is_list, is_text, plain
 
 
 @register_computed("each")

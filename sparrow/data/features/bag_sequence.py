@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from sparrow.data.batch import Values, as_bags
-from sparrow.data.elements import elements_of
 from sparrow.data.errors import Problems
 from sparrow.data.features.base import ENDS, Feature, Holds, TableUse, register_feature, truncated
-from sparrow.data.values import is_list, is_text
+from sparrow.data.values import elements_of, is_list, is_text
 from sparrow.data.vocabulary import Words
 from sparrow.embedding import Ragged
 

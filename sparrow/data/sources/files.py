@@ -41,20 +41,16 @@ def find_files(paths: str | Sequence[str], suffixes: Sequence[str], may_be_packe
         raise DataError("no path is given; name a file, a folder or a pattern such as 'clicks/*.parquet'")
     files: list[AnyPath] = []
     for path in given:
-        files += _files_of(str(path), suffixes, may_be_packed)
+        try:
+            files += _found(str(path), suffixes, may_be_packed)
+        except OSError as error:
+            raise DataError(f"cannot be read: {error}", str(path)) from None
     for file in files:
         if file.suffix.lower() in REFUSED or (is_packed(file) and not may_be_packed):
             raise DataError("the file is compressed; unpack it first, so that it can be read from any place", str(file))
         if file.stat().st_size == 0:
             raise DataError("the file is empty; remove it, or name the files one by one", str(file))
     return files
-
-
-def _files_of(path: str, suffixes: Sequence[str], may_be_packed: bool) -> list[AnyPath]:
-    try:
-        return _found(path, suffixes, may_be_packed)
-    except OSError as error:
-        raise DataError(f"cannot be read: {error}", path) from None
 
 
 def _found(path: str, suffixes: Sequence[str], may_be_packed: bool) -> list[AnyPath]:
