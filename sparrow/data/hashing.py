@@ -157,11 +157,7 @@ def through_dictionary(entries: Any, convert: Any) -> Parsed:
         return Parsed(np.zeros(len(at), words.values.dtype), np.ones(len(at), np.bool_))
     return Parsed(
         words.values[at],
-        _either(nulls, None if words.missing is None else words.missing[at]),
+        nulls if words.missing is None else words.missing[at] if nulls is None else words.missing[at] | nulls,
         None if words.bad is None else words.bad[at] if nulls is None else words.bad[at] & ~nulls,
         lambda i: words.why(int(at[i])),
     )
-
-
-def _either(a: npt.NDArray[np.bool_] | None, b: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
-    return b if a is None else a if b is None else a | b

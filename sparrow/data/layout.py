@@ -110,9 +110,8 @@ class BlockLayout:
             for name, values in getattr(batch, part).items():
                 column = part, name
                 if isinstance(values, Ragged):
-                    holds_ids = (
-                        part == "ids" and values.values.dtype in (np.int32, np.int64) and values.values.ndim == 1
-                    )
+                    own = values.values
+                    holds_ids = part == "ids" and own.dtype in (np.int32, np.int64) and own.ndim == 1
                     if holds_ids and (bags is None or column in bags):
                         ragged[column] = values
                 elif isinstance(values, np.ndarray) and values.ndim in (1, 2) and values.dtype.itemsize in (4, 8):

@@ -56,9 +56,9 @@ class Parameters:
         leaves, self._structure = jax.tree_util.tree_flatten_with_path(tree)
         names = [path_name(path) for path, _ in leaves]
         # Keys of random numbers are arrays of bits in a file.
-        self._keys = {
-            name: jax.random.key_impl(leaf) for name, (_, leaf) in zip(names, leaves, strict=True) if _is_key(leaf)
-        }
+        is_key = [jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) for _, leaf in leaves]
+        held = zip(names, leaves, is_key, strict=True)
+        self._keys = {name: jax.random.key_impl(leaf) for name, (_, leaf), is_own in held if is_own}
         self.arrays: dict[str, Any] = {
             name: jax.random.key_data(leaf) if name in self._keys else leaf
             for name, (_, leaf) in zip(names, leaves, strict=True)
@@ -141,10 +141,6 @@ def described_features(features: Sequence[Feature], folder: Path) -> list[dict[s
     return described
 
 
-def _is_key(leaf: Any) -> bool:
-    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
-
-
 STATE_OUTPUTS: Final = {STATE: "state of the history", LEFT: "number of further events that fit"}
 
 
@@ -163,17 +159,14 @@ def described_inputs(features: Sequence[Feature], kinds: Mapping[str, str]) -> d
             held.setdefault(column, {})[feature.name] = feature.holds(column)
     made = {}
     for column, users in held.items():
-        words = _words(list(users.values()))
+        exact = [holds.words for holds in users.values() if not holds.is_general]
+        words = "; ".join(
+            dict.fromkeys(exact or [holds.words for holds in users.values()])
+        )  # general ones if no others
         if (kind := kinds.get(column)) is not None:
             words = words.replace("integers or strings", kind, 1)
         made[column] = Input(words, list(users), kind)
     return made
-
-
-def _words(held: Sequence[Holds]) -> str:
-    """Return the words of all features of a column, each once; general ones only where there are no others."""
-    exact = [words for words, is_general in held if not is_general]
-    return "; ".join(dict.fromkeys(exact or [words for words, _ in held]))
 
 
 def described_outputs(tasks: Mapping[str, Task], made: Exported) -> dict[str, Output]:

@@ -37,7 +37,8 @@ def passing(attributes: Any, where: Where) -> npt.NDArray[np.bool_]:
 
 
 def _meets(name: str, column: Any, condition: Any) -> npt.NDArray[np.bool_]:
-    if not _is_list(column.type):
+    types = pa.types
+    if not any(is_kind(column.type) for is_kind in (types.is_list, types.is_large_list, types.is_fixed_size_list)):
         return _values_meet(name, column, condition)
     met = np.zeros(len(column), np.bool_)
     met[pc.list_parent_indices(column).to_numpy()[_values_meet(name, column.flatten(), condition)]] = True
@@ -61,10 +62,6 @@ def _values_meet(name: str, values: Any, condition: Any) -> npt.NDArray[np.bool_
         raise ValueError(f"attribute '{name}' holds {values.type}: {str(error).splitlines()[0]}") from None
     made: npt.NDArray[np.bool_] = pc.fill_null(met, False).to_numpy(zero_copy_only=False)
     return made
-
-
-def _is_list(kind: Any) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 Floats = npt.NDArray[np.float32]

@@ -100,13 +100,9 @@ def _check_values(columns: Mapping[str, list[Any]], most: int) -> None:
 def to_json(fields: dict[str, Any]) -> bytes:
     """Return an answer. NumPy's numbers are written with all their digits, and a number that is not finite as null."""
     try:
-        return json.dumps(fields, default=_plain, allow_nan=False).encode()
+        return json.dumps(fields, default=lambda value: value.tolist(), allow_nan=False).encode()
     except ValueError:
         return json.dumps(_finite(fields)).encode()
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist()
 
 
 def _finite(value: Any) -> Any:

@@ -253,7 +253,7 @@ def read_wish(given: Mapping[str, Any], limits: Limits) -> Wish:
     wish = Wish(**given)
     if type(wish.k) is not int or not 1 <= wish.k <= limits.items:
         raise Refused(f"k must be an integer from 1 to {limits.items}, got {str(wish.k)[:40]}")
-    if wish.exclude is not None and not _is_list(wish.exclude, _is_ids_or_none):
+    if wish.exclude is not None and not _is_list(wish.exclude, lambda ids: ids is None or _is_list(ids, _is_id)):
         raise Refused("exclude must hold a list of ids for each row")
     if wish.allow is not None and not _is_list(wish.allow, _is_id):
         raise Refused("allow must be a list of ids")
@@ -275,10 +275,6 @@ def _is_list(value: Any, check: Any) -> bool:
 
 def _is_id(value: Any) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
-
-
-def _is_ids_or_none(value: Any) -> bool:
-    return value is None or _is_list(value, _is_id)
 
 
 def refusal(error: Exception) -> Exception:

@@ -24,7 +24,7 @@ from sparrow.server.limits import Limits, Refused
 from sparrow.server.metrics import Metrics
 from sparrow.server.reading import Readers
 from sparrow.server.requests import FUNCTION, SHORT, Form, Ranked, ReadRequest, Request, Served, read
-from sparrow.serving import ExportedModel, Ranker, Version
+from sparrow.serving import ExportedModel, Ranker
 from sparrow.serving.description import APPEND, PREDICT, STATES
 from sparrow.versions import __version__
 
@@ -198,7 +198,9 @@ class Service:
         async with _in_time(deadline):
             made = await self._gatherer.result(part)
         self.metrics.count_age(made.version)
-        return web.Response(body=made.body, content_type=CONTENT_TYPES[made.form], headers=_headers(made.version))
+        taken = {} if made.version.time is None else {"X-Sparrow-Time": f"{made.version.time:.3f}"}
+        headers = {"X-Sparrow-Version": str(made.version), **taken}  # the version, and when the trainer took it
+        return web.Response(body=made.body, content_type=CONTENT_TYPES[made.form], headers=headers)
 
     @contextlib.contextmanager
     def _held(self, request: web.Request) -> Iterator[None]:
@@ -252,12 +254,6 @@ class Service:
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         return web.Response(body=self.metrics.text(), content_type="text/plain", charset="utf-8")
-
-
-def _headers(version: Version) -> dict[str, str]:
-    """Return the headers of an answer: the version, and when the trainer took it."""
-    taken = {} if version.time is None else {"X-Sparrow-Time": f"{version.time:.3f}"}
-    return {"X-Sparrow-Version": str(version), **taken}
 
 
 @contextlib.asynccontextmanager

@@ -194,10 +194,6 @@ class Function:
             if not is_stopped():
                 self.compute(Prepared(self._places.empty(size), size))
 
-    def _rows(self, lookup: str, batch: Batch) -> Any:
-        given = _part(batch.ids, self._ids_of[lookup])
-        return self._known[lookup].rows_of(lookup, given) if lookup in self._known else given
-
     def _looked_up(self, lookups: Sequence[str], batch: Batch) -> Iterator[tuple[str, Array]]:
         """Yield the activations of some lookups: ids are packed as they are in training, and looked up here."""
         if not lookups:
@@ -205,7 +201,8 @@ class Function:
         given: dict[str, Any] = {}
         starts: dict[str, Array] = {}
         for lookup in lookups:
-            given[lookup] = ids = self._rows(lookup, batch)
+            ids = _part(batch.ids, self._ids_of[lookup])
+            given[lookup] = ids = self._known[lookup].rows_of(lookup, ids) if lookup in self._known else ids
             if lookup in self._sizes_of:
                 sizes = _part(batch.sequences, self._sizes_of[lookup])
                 counts = sizes.values[:, 0].astype(np.int64)

@@ -183,7 +183,11 @@ class PlainLookups:
     def fill(self, ids: Mapping[str, Any], inputs: Array) -> Sequence[str]:
         """Write the rows of features whose ids are plain and in range. Return the names of the lookups made."""
         given = [ids.get(name) for name in self._features]
-        plain = [i for i, values in enumerate(given) if _is_plain(values)]
+        plain = [
+            i
+            for i, values in enumerate(given)
+            if isinstance(values, np.ndarray) and values.dtype == np.int32 and values.ndim == 1
+        ]
         if not plain:
             return ()
         matrix: npt.NDArray[np.int32] = np.array([given[i] for i in plain])  # (features, rows)
@@ -201,10 +205,6 @@ class PlainLookups:
                     own = matrix[lookups[made.index(name), ROW_OF_IDS]]
                     inputs[: len(own), place.start : place.stop] = table.take(own, axis=0)
         return made
-
-
-def _is_plain(values: Any) -> bool:
-    return isinstance(values, np.ndarray) and values.dtype == np.int32 and values.ndim == 1
 
 
 class KnownIds:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.kernels.feed import plain
-from sparrow.kernels.feed.description import COMBINERS, Column, Packed, Rows
 from sparrow.kernels.feed.loading import address, library
+from sparrow.kernels.feed.plain import COMBINERS, Column, Packed, Rows
 
 
 class Filling:

@@ -27,7 +27,7 @@ struct Field {
   int64_t start;     // the first row of its table in the stack
   int64_t limit;     // rows of its table
   int64_t ignores;   // whether ids outside it are ignored; if not, they are an error
-  int64_t combiner;
+  int64_t combiner;  // the place in COMBINERS
   int64_t places;    // for its ids in every example; 0: as many as it has
   int64_t there;     // of a single raw id: the number of the row's bit that is set where there is one
 };
@@ -39,7 +39,7 @@ struct Packed {
   int64_t spare;    // the row of an id that is ignored
   int64_t examples; // in a batch
   int64_t capacity;     // entries; -1: one for each bag
-  int64_t ids, bags, offsets, gains;  // where they go; -1 where there are none
+  int64_t ids, bags, offsets, gains;  // where they go; -1 where there are none; without bags, each field has `places`
   int64_t first;    // the number of its first bag and entry: single ids, one each, come before them
   int64_t raw;      // where raw 64-bit ids go, for a stack of dynamic tables, whose `ids` are numbers of tables; -1: ids are rows
   int64_t follows;  // whether its bags follow those of the stack before, in the same arrays; for columns
