@@ -159,10 +159,8 @@ def described_inputs(features: Sequence[Feature], kinds: Mapping[str, str]) -> d
             held.setdefault(column, {})[feature.name] = feature.holds(column)
     made = {}
     for column, users in held.items():
-        exact = [holds.words for holds in users.values() if not holds.is_general]
-        words = "; ".join(
-            dict.fromkeys(exact or [holds.words for holds in users.values()])
-        )  # general ones if no others
+        exact = [own for own in users.values() if not own.is_general]  # general words only where there are no others
+        words = "; ".join(dict.fromkeys(own.words for own in exact or users.values()))
         if (kind := kinds.get(column)) is not None:
             words = words.replace("integers or strings", kind, 1)
         made[column] = Input(words, list(users), kind)

@@ -112,7 +112,7 @@ class Plan:
     ) -> None:
         """Plan batches as of ``block``. ``checked``: features whose lengths must be looked at."""
         self.rows, self.converted, self._embedder = rows, converted, embedder
-        self._layout = None if block is None or feed.library() is None else block.layout  # that compiled code reads
+        self._layout = None if block is None else _compiled(block)
         in_rows = {} if self._layout is None else _in_rows(embedder, ids_of, self._layout, rows)
         members = {stack.name: members_of(embedder.features, stack) for stack in embedder.stacks}
         self._in_rows = [
@@ -282,6 +282,11 @@ class Plan:
             parts.sequences[name].offsets.view(own)[...] = sequence.offsets
         for name, offsets in ({} if shaped is None else shaped.offsets).items():
             parts.packed.offsets[name].view(own)[...] = offsets
+
+
+def _compiled(block: Block) -> BlockLayout | None:
+    """Return the layout of rows that compiled code reads; None: there is no such code."""
+    return None if feed.library() is None else block.layout
 
 
 def _bag_columns(layout: BlockLayout) -> list[tuple[int, int, bool]]:

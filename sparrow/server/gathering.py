@@ -139,7 +139,11 @@ class Gatherer(Generic[T, R]):
         while (taken := self._next()) is not None:
             with self._computing:
                 while self._jobs:
-                    self._work(*self._jobs.popleft())
+                    job, done = self._jobs.popleft()
+                    try:
+                        job()
+                    finally:
+                        done.set()
                 futures, results = self._answered(taken)
             if futures:
                 futures[0].get_loop().call_soon_threadsafe(_deliver, futures, results)
@@ -152,13 +156,6 @@ class Gatherer(Generic[T, R]):
             return futures, self._answer(requests) if requests else ()
         except Exception as error:
             return futures, [error] * len(requests)
-
-    @staticmethod
-    def _work(job: Callable[[], None], done: threading.Event) -> None:
-        try:
-            job()
-        finally:
-            done.set()
 
     def _next(self) -> list[_Waiting[T, R]] | None:
         with self._changed:

@@ -125,7 +125,10 @@ class _Reader(threading.Thread):
                     continue
                 with self._lock:
                     self._began, self._job = self._now(), job
-                result = _result(job.work)
+                try:
+                    result: Any = job.work()
+                except Exception as error:
+                    result = error
                 with self._lock:
                     self._job = None
                     if self._is_lost:
@@ -161,10 +164,3 @@ def give_back() -> None:
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(AttributeError, OSError):  # other C libraries have no such call
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _result(work: Callable[[], Any]) -> Any:
-    try:
-        return work()
-    except Exception as error:
-        return error
