@@ -154,7 +154,7 @@ class Label:
         x: Any = required_numbers(columns, self.source_column, f"label '{self.name}'", problems)
         if self.bitmask is not None:
             x = self._has_bit(x, problems)
-        return (x if self.at_least is None else x >= self.at_least).astype(np.float32)
+        return np.asarray(x if self.at_least is None else x >= self.at_least, np.float32)
 
     def _has_bit(self, x: npt.NDArray[np.float64], problems: Problems) -> npt.NDArray[np.bool_]:
         bad = ~np.isfinite(x) | (x != np.floor(x)) | (x < 0) | (x >= 2**53)

@@ -52,7 +52,7 @@ def lookup_specs(
             vocabulary_size=_same(name, {lookup: use.num_rows for lookup, use in members.items()}, "num_rows"),
             embedding_dim=_same(name, {lookup: use.embedding_dim for lookup, use in members.items()}, "embedding_dim"),
             optimizer=optimizer if isinstance(optimizer, Rule) else optimizer(name),
-            combiner=next((use.combiner for use in members.values() if use.combiner is not None), "sum"),  # type: ignore[arg-type]
+            combiner=_combiner(members),  # type: ignore[arg-type]
             dynamic=_same(name, {lookup: use.dynamic for lookup, use in members.items()}, "dynamic"),
             **(options or {}).get(name, {}),
         )
@@ -79,3 +79,7 @@ def _same(table: str, values: Mapping[str, T], field: str) -> T:
                 f"'{other}' has {differs}; make them alike"
             )
     return value
+
+
+def _combiner(members: Mapping[str, TableUse]) -> str:
+    return next((use.combiner for use in members.values() if use.combiner is not None), "sum")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -177,7 +178,7 @@ class JoinedReader(ReaderOver):
             side = side_of(row)
             return f"{rows.table[side.key][row].as_py()!r} is not in {side.file}"
 
-        bad = lost.any(axis=0)
+        bad: npt.NDArray[np.bool_] = np.asarray(lost.any(axis=0))
         kept = rows.without(bad, why, lambda row: side_of(row).key, bad_rows)
         table = kept.table
         for side, own in zip(self._sides, places, strict=True):

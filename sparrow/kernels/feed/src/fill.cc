@@ -8,7 +8,6 @@
 #include "columns.h"
 #include "filling.h"
 #include "fixed.h"
-#include "gains.h"
 #include "versions.h"
 
 namespace sparrow {

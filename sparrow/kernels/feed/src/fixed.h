@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "filling.h"
-#include "gains.h"
 
 namespace sparrow {
 
