@@ -1,9 +1,8 @@
 """Data: what columns mean. A source reads rows, features turn columns into inputs; no threads, no devices."""
 
-from sparrow.data.batch import Batch, check_same_lengths, join
+from sparrow.data.batch import Batch, check_same_lengths, cut, join
 from sparrow.data.block import Block, concatenate
-from sparrow.data.candidate_labels import CANDIDATES, CandidateLabel
-from sparrow.data.collisions import Collisions, count_collisions
+from sparrow.data.by_key import ItemCounts, distinct_rows, holds_one_key, key_pairs
 from sparrow.data.computed import (
     BoolMask,
     Bucketize,
@@ -23,8 +22,7 @@ from sparrow.data.computed import (
     register_function,
 )
 from sparrow.data.converter import Converter
-from sparrow.data.counting import Counted, build_vocabularies, write_vocabularies
-from sparrow.data.distinct import distinct_rows, key_pairs
+from sparrow.data.counting import Collisions, Counted, build_vocabularies, count_collisions, write_vocabularies
 from sparrow.data.errors import IN_MEMORY, DataError, MissingColumn, Problems, shown
 from sparrow.data.features import (
     AUTO,
@@ -43,17 +41,18 @@ from sparrow.data.features import (
     SparseFeature,
     TableUse,
     TokenizeFeature,
+    Tokenizer,
     register_feature,
     without_presence,
 )
 from sparrow.data.hashing import HashTable, shuffled
-from sparrow.data.item_counts import ItemCounts, holds_one_key
-from sparrow.data.labels import CheckedLabel, Label, LabelCheck
+from sparrow.data.labels import CANDIDATES, CandidateLabel, Label, LabelCheck
 from sparrow.data.layout import BlockLayout, Name
 from sparrow.data.samplers import ID, Ancestors, EdgeTable, Items, Masks, NegativeSampler, Parents, Sampler, TreeSampler
 from sparrow.data.sources import (
     BadRows,
     ClickLog,
+    Clicks,
     Criteo,
     Csv,
     Follow,
@@ -77,10 +76,7 @@ from sparrow.data.sources import (
     write_criteo,
 )
 from sparrow.data.specs import feature_specs, lookup_specs
-from sparrow.data.synthetic import Clicks
-from sparrow.data.tokenizer import Tokenizer
-from sparrow.data.values import INTEGERS, STRINGS, kind_of
-from sparrow.data.views import without_views
+from sparrow.data.values import INTEGERS, STRINGS, is_list, kind_of, without_views
 from sparrow.data.vocabulary import Vocabulary, Words
 
 __all__ = [

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.data.errors import DataError
+from sparrow.data.values import offsets_of, places_of
 from sparrow.embedding import Ragged
 
 Values = Any  # an array whose first axis is the batch, or a `Ragged`
@@ -57,7 +58,6 @@ class Batch:
         return len(self) - self.padding
 
     def without_padding(self) -> Batch:
-        """Return the rows that are examples."""
         return self.cut(0, self.examples) if self.padding else self
 
     def take(self, rows: npt.NDArray[np.integer[Any]]) -> Batch:
@@ -86,11 +86,9 @@ def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:
     if not isinstance(values, Ragged):
         return np.take(values, rows, axis=0, mode="clip")  # all are in range: nothing is clipped, and no check is made
     lengths = np.diff(values.offsets)[rows]
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    at = np.repeat(values.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+    at = places_of(values.offsets[rows], lengths)
     weights = None if values.weights is None else np.take(values.weights, at, mode="clip")
-    return Ragged(np.take(values.values, at, axis=0, mode="clip"), offsets, weights)
+    return Ragged(np.take(values.values, at, axis=0, mode="clip"), offsets_of(lengths), weights)
 
 
 def cut(values: Values, start: int, stop: int) -> Values:
@@ -121,9 +119,8 @@ def as_bags(ids: npt.NDArray[Any]) -> Ragged:
     """
     is_raw = ids.ndim == 2
     there = ids[:, 2] != 0 if is_raw else ids >= 0
-    offsets = np.zeros(len(ids) + 1, np.int64)
-    np.cumsum(there, out=offsets[1:])
-    return Ragged(np.ascontiguousarray(ids[there, :2]).view(np.int64)[:, 0] if is_raw else ids[there], offsets)
+    values = np.ascontiguousarray(ids[there, :2]).view(np.int64)[:, 0] if is_raw else ids[there]
+    return Ragged(values, offsets_of(there))
 
 
 def join(parts: Sequence[Values]) -> Values:

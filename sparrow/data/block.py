@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.data import tails
 from sparrow.data.batch import PARTS, Batch, Values, cut, join, nothing_like, take
-from sparrow.data.layout import BlockLayout, Name
+from sparrow.data.layout import Bag, BlockLayout, Name
+from sparrow.data.values import offsets_of, places_of
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
 from sparrow.kernels.feed import Tail
@@ -59,7 +59,7 @@ class Block:
                     bags[column] = values
                 else:
                     others[column] = values
-        tail = tails.tail_of([bags[column] for column in layout.bags], rows) if layout.bags else None
+        tail = _tail_of([bags[column] for column in layout.bags], rows) if layout.bags else None
         return cls(layout, words, tail, others)
 
     def nothing(self, rows: int) -> Block:
@@ -77,18 +77,15 @@ class Block:
 
     @functools.cached_property
     def nbytes(self) -> int:
-        """The bytes of memory."""
         tail = 0 if self.tail is None else self.tail.words.nbytes + self.tail.starts.nbytes
         return int(self.words.nbytes + tail + sum(map(_nbytes, self.others.values())))
 
     def take(self, rows: npt.NDArray[np.integer[Any]]) -> Block:
-        """Return the given rows, in their order."""
         rows = rows.astype(np.int64, copy=False)
         order = rows if self.order is None else self.order[rows]
         return Block(self.layout, self.words, self.tail, self.others, np.ascontiguousarray(order))
 
     def cut(self, start: int, stop: int) -> Block:
-        """Return the rows ``start`` to ``stop``, without a copy where possible."""
         if self.order is not None:
             return Block(self.layout, self.words, self.tail, self.others, self.order[start:stop])
         tail = None if self.tail is None else Tail(self.tail.words, self.tail.starts[start : stop + 1])
@@ -102,7 +99,7 @@ class Block:
         words = feed.take_rows(self.words, self.order)
         if words is None:
             words = np.take(self.words, self.order, axis=0)
-        tail = None if self.tail is None else tails.taken(self.tail, self.order)
+        tail = None if self.tail is None else _taken(self.tail, self.order)
         return Block(self.layout, words, tail, {name: take(v, self.order) for name, v in self.others.items()})
 
     def column(self, name: Name) -> npt.NDArray[Any]:
@@ -112,19 +109,19 @@ class Block:
 
     def to_batch(self, only: Collection[str] | None = None) -> Batch:
         """Return the columns; ``only``: the ones with these names."""
-        rows, batch = self.in_order(), Batch(padding=self.padding)
-        columns: dict[Name, Callable[[], Values]] = {}
-        for column, place in self.layout.places.items():
-            columns[column] = functools.partial(place.get, rows.words)
-        bags = list(self.layout.bags.values())
-        for i, column in enumerate(self.layout.bags):
-            assert rows.tail is not None  # there are bags
-            columns[column] = functools.partial(tails.column_of, rows.words, rows.tail, bags[: i + 1])
-        for column, values in rows.others.items():
-            columns[column] = functools.partial(_itself, values)
-        for (part, name), get in columns.items():
-            if only is None or name in only:
-                getattr(batch, part)[name] = get()
+        rows, batch, bags = self.in_order(), Batch(padding=self.padding), list(self.layout.bags)
+        for column in (*self.layout.places, *bags, *rows.others):
+            part, name = column
+            if only is not None and name not in only:
+                continue
+            if (place := self.layout.places.get(column)) is not None:
+                getattr(batch, part)[name] = place.get(rows.words)
+            elif column in self.layout.bags:
+                assert rows.tail is not None  # there are bags
+                up_to = [self.layout.bags[own] for own in bags[: bags.index(column) + 1]]
+                getattr(batch, part)[name] = _column_of(rows.words, rows.tail, up_to)
+            else:
+                getattr(batch, part)[name] = rows.others[column]
         return batch
 
     @property
@@ -146,12 +143,8 @@ def concatenate(blocks: Sequence[Block]) -> Block:
     if words is None:
         words = feed.pool.empty((sum(map(len, blocks)), first.layout.width), np.int32)
         np.concatenate(parts, out=words)
-    tail = None if first.tail is None else tails.joined([block.tail for block in blocks if block.tail is not None])
+    tail = None if first.tail is None else _joined([block.tail for block in blocks if block.tail is not None])
     return Block(first.layout, words, tail, others, padding=blocks[-1].padding)
-
-
-def _itself(values: Values) -> Values:
-    return values
 
 
 def _nbytes(values: Values) -> int:
@@ -178,3 +171,70 @@ def side_by_side(parts: list[npt.NDArray[np.int32]]) -> npt.NDArray[np.int32] | 
 
 def _address(array: npt.NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
+
+
+def _tail_of(columns: Sequence[Ragged], rows: int) -> Tail:
+    """Return the bags of some columns, row by row.
+
+    >>> a = Ragged(np.array([1, 2, 3], np.int32), np.array([0, 2, 3]))
+    >>> b = Ragged(np.array([8, 9], np.int32), np.array([0, 1, 2]))
+    >>> _tail_of([a, b], 2).words.tolist()
+    [1, 2, 8, 3, 9]
+    """
+    lengths = np.array([np.diff(column.offsets) for column in columns], np.int64).reshape(len(columns), rows).T
+    bags = [Bag(i, column.weights is not None, column.values.itemsize == 8) for i, column in enumerate(columns)]
+    starts = offsets_of((lengths * [bag.size for bag in bags]).sum(axis=1))
+    words = feed.pool.empty((int(starts[-1]),), np.int32)
+    for i, column in enumerate(columns):
+        ids, weights = _places(starts[:-1], lengths, bags[: i + 1])
+        words[ids] = column.values.view(np.int32).reshape(ids.shape)
+        if column.weights is not None:
+            words[weights] = column.weights.view(np.int32)
+    return Tail(words, starts)
+
+
+def _column_of(words: npt.NDArray[np.int32], tail: Tail, bags: Sequence[Bag]) -> Ragged:
+    """Return the last of some columns of bags, which are the first ones of the tails."""
+    lengths, last = words[:, bags[-1].word], bags[-1]
+    offsets = offsets_of(lengths)
+    found = None
+    if words.flags.c_contiguous:
+        columns = np.array([(bag.word, bag.size, bag.is_weighted) for bag in bags], np.int64)
+        found = feed.bags(words, tail.words, tail.starts, columns, int(offsets[-1]))
+    if found is None:
+        all_lengths = np.stack([words[:, bag.word] for bag in bags], axis=1).astype(np.int64)
+        at, of_weights = _places(tail.starts[:-1], all_lengths, bags)
+        ids: npt.NDArray[Any] = tail.words[at].view(np.int64 if last.is_wide else np.int32).reshape(-1)
+        found = ids, tail.words[of_weights].view(np.float32) if last.is_weighted else None
+    return Ragged(found[0], offsets, found[1])
+
+
+def _taken(tail: Tail, rows: npt.NDArray[np.int64]) -> Tail:
+    """Return the tails of the given rows."""
+    lengths = np.diff(tail.starts)[rows]
+    starts = offsets_of(lengths)
+    words = feed.take_tails(tail.words, tail.starts, rows, int(starts[-1]))
+    if words is None:
+        words = tail.words[places_of(tail.starts[rows], lengths)]
+    return Tail(words, starts)
+
+
+def _joined(tails: Sequence[Tail]) -> Tail:
+    """Return the tails of all rows, one block after the other."""
+    words = [tail.words[tail.starts[0] : tail.starts[-1]] for tail in tails]
+    ends = np.cumsum([0, *map(len, words)])
+    starts = [tail.starts[:-1] - tail.starts[0] + end for tail, end in zip(tails, ends, strict=False)]
+    whole = feed.pool.empty((int(ends[-1]),), np.int32)
+    return Tail(np.concatenate(words, out=whole), np.concatenate([*starts, ends[-1:]]))
+
+
+def _places(
+    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], bags: Sequence[Bag]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the places of the words of each id in the last column, (ids, 1 or 2), and the places of their weights."""
+    own, step = lengths[:, len(bags) - 1], 1 + bags[-1].is_wide
+    before = [bag.size for bag in bags[:-1]]
+    begin = starts + (lengths[:, : len(before)] * np.array(before, np.int64)).sum(axis=1)
+    within = np.arange(own.sum()) - np.repeat(np.cumsum(own) - own, own)
+    ids = (np.repeat(begin, own) + step * within)[:, None] + np.arange(step)
+    return ids, np.repeat(begin + step * own, own) + within

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -19,8 +20,8 @@ from sparrow.data.batch import Batch
 from sparrow.data.block import Block, concatenate
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.features import Feature
-from sparrow.data.labels import CheckedLabel, Label, key_step, keys, number_step, refuse_single, sample_weights
-from sparrow.data.layout import BlockLayout, Name
+from sparrow.data.labels import Label, key_step, keys, number_step, refuse_single, sample_weights
+from sparrow.data.layout import BlockLayout, Name, Place
 from sparrow.data.sources.base import BadRows, Reader, Rows
 from sparrow.kernels import feed
 
@@ -68,11 +69,12 @@ class Converter:
         ):
             if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
                 raise ValueError(f"two {kind} are called '{twice[0]}'; names must be unique")
-        users = [(column, feature.refuse) for feature in features for column in feature.columns]
-        single = [*weights, *self.keys]
-        of_labels = [label.source_column for label in self.labels]
-        self.columns: list[str] = list(dict.fromkeys([*(column for column, _ in users), *of_labels, *single]))
-        self._users, self._single = users, single
+        of_features = [(name, functools.partial(own.refuse, name)) for own in features for name in own.columns]
+        of_labels = [(label.source_column, label.refuse) for label in self.labels]
+        single = functools.partial(refuse_single, "the column")
+        self._refusals: list[tuple[str, Callable[[Any], str | None]]] = [*of_features, *of_labels]
+        self._refusals += [(name, single) for name in (*weights, *self.keys)]
+        self.columns = list(dict.fromkeys(column for column, _ in self._refusals))
         self.layout: BlockLayout | None = None  # of every block; None: not known yet
         self._compiled: Compiled | None = None
         self._kinds: dict[str, Any] | None = None  # the columns that they were made for
@@ -91,14 +93,8 @@ class Converter:
                         file,
                         column=column,
                     )
-        for column, refuse in self._users:
-            if why := refuse(column, first[column]):
-                raise DataError(why, first_file, column=column)
-        for label in self.labels:
-            if why := label.refuse(first[label.source_column]):
-                raise DataError(why, first_file, column=label.source_column)
-        for column in self._single:
-            if why := refuse_single("the column", first[column]):
+        for column, refuse in self._refusals:
+            if why := refuse(first[column]):
                 raise DataError(why, first_file, column=column)
         if self._kinds != first:
             self.layout, self._kinds = self._layout_of(first), first
@@ -129,7 +125,16 @@ class Converter:
         None: it must be read as an Arrow table, for `convert`. ``memory``: where the rows may go. ``chosen``: returns
         the mask of the rows to take, by their number.
         """
-        return None if self._compiled is None else self._compiled.decode(encoded, bad_rows, memory, chosen)
+        compiled, library = self._compiled, feed.library()
+        if compiled is None or library is None or compiled.rest:
+            return None
+        words = None if memory is None else memory(encoded.rows, compiled.layout.width)
+        made = feed.decode(library, compiled.steps, encoded, compiled.layout.width, words)
+        if made is None:
+            return None
+        mask = None if chosen is None else chosen(len(made.words))
+        usable = _usable(compiled.block(made), made, bad_rows, mask)
+        return None if usable is None else (*usable, made.decoding)
 
     def convert(self, rows: Rows, bad_rows: BadRows) -> tuple[Block, int]:
         """Return the usable rows of a chunk, and the number of the others."""
@@ -199,14 +204,6 @@ class Converter:
 
 
 @dataclasses.dataclass(frozen=True)
-class Output:
-    """A step's result: its column, and the transform of its numbers, where it has one."""
-
-    column: Name
-    transform: Transform
-
-
-@dataclasses.dataclass(frozen=True)
 class Compiled:
     """Conversion of rows of one schema. Unknown kinds and malformed rows are left to the reference.
 
@@ -214,7 +211,7 @@ class Compiled:
       layout: the layout of the blocks.
       schema: the schema of the record batches; strings may come as dictionaries instead.
       steps: the compiled conversions.
-      outputs: the output of each step.
+      outputs: of each step, its column and the transform of its numbers.
       rest: the features and labels that have no compiled conversion, by column.
       checked: the labels whose losses take a certain range only.
     """
@@ -222,9 +219,9 @@ class Compiled:
     layout: BlockLayout
     schema: list[str]
     steps: feed.Steps
-    outputs: list[Output]
+    outputs: list[tuple[Name, Transform]]
     rest: dict[Name, Feature | Label]
-    checked: list[CheckedLabel]
+    checked: list[Label]
 
     @classmethod
     def of(cls, converter: Converter, layout: BlockLayout, kinds: Mapping[str, Any]) -> Compiled | None:
@@ -238,8 +235,11 @@ class Compiled:
             step = label.step(kinds)
             if step is None:
                 rest["labels", label.name] = label
-            else:
-                made.append((("labels", label.name), with_range(step, label), None))
+                continue
+            if label.checks:  # the labels that all losses take
+                most, integers = min(check.most for check in label.checks), any(own.integers for own in label.checks)
+                step = dataclasses.replace(step, most=most, are_integers=integers)
+            made.append((("labels", label.name), step, None))
         made += [(("weights", name), number_step(name, kinds, is_weight=True), None) for name in converter.weights]
         made += [(("keys", name), key_step(name, kinds, name in converter.times), None) for name in converter.keys]
         for feature in converter.features:
@@ -256,16 +256,12 @@ class Compiled:
         words = {name: place.word for name, place in layout.places.items()}
         words |= {name: bag.word for name, bag in layout.bags.items()}
         # The others are checked as they are converted.
-        checked = [
-            label
-            for label in converter.labels
-            if isinstance(label, CheckedLabel) and ("labels", label.name) not in rest
-        ]
+        checked = [label for label in converter.labels if label.checks and ("labels", label.name) not in rest]
         steps = feed.Steps(
             [(cast("feed.Step", step), words[name], name in layout.bags) for name, step, _ in made],
             {name: place for place, name in enumerate(converter.columns)},
         )
-        return cls(layout, list(converter.columns), steps, [Output(name, use) for name, _, use in made], rest, checked)
+        return cls(layout, list(converter.columns), steps, [(name, use) for name, _, use in made], rest, checked)
 
     def convert(self, piece: Any, bad_rows: BadRows) -> tuple[Block, int] | None:
         """Return the usable rows of a record batch, and the number of others; None: the reference must convert it."""
@@ -275,55 +271,35 @@ class Compiled:
         made = feed.convert(library, self.steps, piece, self.layout.width)
         if made is None:
             return None
-        block = self._block(made)
+        block, others = self.block(made), dict[Name, Any]()
         problems = Problems(piece.num_rows)
         for column, use in self.rest.items():
-            block = _with(block, column, use.convert(piece, problems))
-        if problems.rows is not None or any(self._refused(label, block, piece) for label in self.checked):
+            values = use.convert(piece, problems)
+            if (place := self.layout.places.get(column)) is not None:
+                place.put(block.words, values)
+            else:
+                others[column] = values
+        labels = {label.name: block.column(("labels", label.name)).copy() for label in self.checked}
+        refused = (check.refused(labels[own.name], piece).any() for own in self.checked for check in own.checks)
+        if problems.rows is not None or any(refused):
             return None
-        return _usable(block, made, bad_rows)
+        return _usable(dataclasses.replace(block, others=others), made, bad_rows)
 
-    def decode(
-        self,
-        encoded: feed.Encoded | feed.EncodedText,
-        bad_rows: BadRows,
-        memory: Memory | None = None,
-        chosen: Chosen | None = None,
-    ) -> tuple[Block, int, float] | None:
-        """Return the usable rows of a row group or of lines, the number of others, and the seconds of decoding.
-
-        None: Arrow must read them. ``memory``: where the rows may go. ``chosen``: returns the mask of the rows to take,
-        by their number.
-        """
-        library = feed.library()
-        if library is None or self.rest:
-            return None
-        words = None if memory is None else memory(encoded.rows, self.layout.width)
-        made = feed.decode(library, self.steps, encoded, self.layout.width, words)
-        if made is None:
-            return None
-        mask = None if chosen is None else chosen(len(made.words))
-        usable = _usable(self._block(made), made, bad_rows, mask)
-        return None if usable is None else (*usable, made.decoding)
-
-    def _block(self, made: feed.Converted) -> Block:
-        for output, later in zip(self.outputs, made.later, strict=True):
+    def block(self, made: feed.Converted) -> Block:
+        """Return rows as a block, with all numbers transformed."""
+        for (column, transform), later in zip(self.outputs, made.later, strict=True):
             if later is not None and later.values.size:
-                self._transform(made.words, output, later)
+                self._transform(made.words, self.layout.places[column], transform, later)
         return Block(self.layout, made.words, made.tail)
 
-    def _transform(self, words: npt.NDArray[np.int32], output: Output, later: feed.Later) -> None:
-        place = self.layout.places[output.column]
+    @staticmethod
+    def _transform(words: npt.NDArray[np.int32], place: Place, transform: Transform, later: feed.Later) -> None:
         dim = place.width or 1
         if later.values.size == len(words) * dim:
-            place.view(words)[...] = output.transform(later.values.reshape(-1, dim))
+            place.view(words)[...] = transform(later.values.reshape(-1, dim))
             return
-        made = output.transform(later.values.reshape(-1, 1)).astype(np.float32).reshape(-1)
+        made = transform(later.values.reshape(-1, 1)).astype(np.float32).reshape(-1)
         words[later.places // dim, place.word + later.places % dim] = made.view(np.int32)
-
-    def _refused(self, label: CheckedLabel, block: Block, piece: Any) -> bool:
-        labels = block.column(("labels", label.name)).copy()
-        return any(check.refused(labels, piece).any() for check in label.checks)
 
 
 def _usable(
@@ -338,14 +314,6 @@ def _usable(
     return None if count and bad_rows == "error" else (block.take(np.flatnonzero(chosen & ~bad)), count)
 
 
-def with_range(step: feed.Step, label: Label) -> feed.Step:
-    """Return the step with the labels that all losses of a label take."""
-    if not isinstance(label, CheckedLabel) or not label.checks:
-        return step
-    most, are_integers = min(check.most for check in label.checks), any(check.integers for check in label.checks)
-    return dataclasses.replace(step, most=most, are_integers=are_integers)
-
-
 def with_known(step: feed.Step, transform: Transform, known: dict[bytes, npt.NDArray[np.float32]]) -> feed.Step:
     """Return the step with the transforms of small integers, if it has a transform. Equal ones are ``known`` once."""
     if not step.is_transformed:
@@ -357,12 +325,3 @@ def with_known(step: feed.Step, transform: Transform, known: dict[bytes, npt.NDA
     except DataError:  # an expression that is not finite for one of them
         return step
     return dataclasses.replace(step, known=known.setdefault(made.tobytes(), made))
-
-
-def _with(block: Block, column: Name, values: Any) -> Block:
-    """Return the block with the values of one more column."""
-    place = block.layout.places.get(column)
-    if place is None:
-        return dataclasses.replace(block, others={**block.others, column: values})
-    place.put(block.words, values)
-    return block

@@ -1,11 +1,11 @@
-"""Building vocabularies in one pass over the data for all columns, for `sparrow vocab`."""
+"""Words of columns: vocabularies built in one pass over the data, and collisions of hashed words."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,9 @@ import pyarrow.compute as pc
 
 from sparrow import fields
 from sparrow.data.errors import DataError
+from sparrow.data.features import Feature
+from sparrow.data.features.mapped import MappedIds
+from sparrow.data.hashing import hashed, modulo
 from sparrow.data.sources.base import BadRows, Source
 from sparrow.data.values import Flat, element_type, flatten, is_text, plain
 from sparrow.data.vocabulary import Vocabulary
@@ -77,8 +80,7 @@ def build_vocabularies(
         file, schema = reader.schemas[0]
         _check(file, column, schema[column])
     counters = {column: _Counter() for column in separators}
-    for chunk in range(reader.num_chunks):
-        table = reader.read(chunk, bad_rows).table
+    for table in reader.tables(bad_rows):
         for column, separator in separators.items():
             for piece in table[column].chunks:
                 counters[column].add(flatten(piece, separator))
@@ -162,3 +164,59 @@ def _check(file: str, column: str, kind: Any) -> None:
     element = element_type(kind)
     if not is_text(element) and not pa.types.is_integer(element):
         raise DataError(f"a vocabulary is made of strings or integers, the column holds {kind}", file, column=column)
+
+
+EXAMPLES: Final = 65_536
+"""The most examples that are looked at."""
+
+
+class Collisions(NamedTuple):
+    """The words of a hashed feature in the first examples.
+
+    Attributes:
+      feature: its name.
+      words: the distinct words.
+      rows: the rows of its table that they have; fewer than words where some share one.
+      buckets: the rows of the table.
+      examples: the examples that were looked at.
+    """
+
+    feature: str
+    words: int
+    rows: int
+    buckets: int
+    examples: int
+
+    def __str__(self) -> str:
+        return (
+            f"feature '{self.feature}': {self.words:,} distinct values share {self.rows:,} of {self.buckets:,} rows in "
+            f"the first {self.examples:,} examples; vocabulary: auto or a larger hash_bucket_size keeps them apart"
+        )
+
+
+def count_collisions(source: Source, features: Sequence[Feature], bad_rows: BadRows = "error") -> list[Collisions]:
+    """Return the words and rows of each hashed feature in the first chunk of a source.
+
+    >>> from sparrow.data import IdFeature, Tables
+    >>> names = Tables({"name": [f"name {i}" for i in range(21)]})
+    >>> print(count_collisions(names, [IdFeature("name", hash_bucket_size=40, embedding_dim=4)])[0])
+    feature 'name': 21 distinct values share 17 of 40 rows in the first 21 examples; vocabulary: auto or ...
+    """
+    wanted = [f for f in features if isinstance(f, MappedIds) and f.hash_bucket_size is not None and f.compute is None]
+    if not wanted:
+        return []
+    reader = source.open(list(dict.fromkeys(feature.id_column for feature in wanted)))
+    if not reader.num_chunks:
+        return []
+    table = reader.read(0, bad_rows).table.slice(0, EXAMPLES).combine_chunks()
+    return [_counted(feature, table[feature.id_column].combine_chunks()) for feature in wanted]
+
+
+def _counted(feature: MappedIds, column: Any) -> Collisions:
+    parsed, buckets = hashed(flatten(column, feature.separator).entries, feature.as_integer), feature.hash_bucket_size
+    assert buckets is not None  # only such features are counted
+    there = np.ones(len(parsed.values), np.bool_)
+    for absent in (parsed.missing, parsed.bad):
+        there &= True if absent is None else ~absent
+    words = np.unique(parsed.values[there])
+    return Collisions(feature.name, len(words), len(np.unique(modulo(words, buckets))), buckets, len(column))

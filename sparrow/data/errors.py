@@ -65,6 +65,12 @@ class Problems:
         if self.first is None or rows[i] < self.first[0]:
             self.first = (int(rows[i]), column, why(i))
 
+    def add_inner(self, inner: Problems, rows: npt.NDArray[np.int64]) -> None:
+        """Add the problems of elements; ``rows``: the row that each element is in, in their order."""
+        if inner.rows is not None and inner.first is not None:
+            _, column, why = inner.first
+            self.add(column, rows[inner.rows], lambda _: why)
+
 
 def shown(value: Any) -> str:
     """Return a value as an error message shows it, cut where it is long."""

@@ -45,7 +45,6 @@ class Place(NamedTuple):
         return np.concatenate([halves, (bits & np.uint32(1)).astype(np.int32)[:, None]], axis=1)
 
     def put(self, words: npt.NDArray[np.int32], values: npt.NDArray[Any]) -> None:
-        """Write the column to a matrix of rows."""
         if self.there is None:
             self.view(words)[...] = values
             return
@@ -111,7 +110,9 @@ class BlockLayout:
             for name, values in getattr(batch, part).items():
                 column = part, name
                 if isinstance(values, Ragged):
-                    if _holds_ids(part, values) and (bags is None or column in bags):
+                    own = values.values
+                    holds_ids = part == "ids" and own.dtype in (np.int32, np.int64) and own.ndim == 1
+                    if holds_ids and (bags is None or column in bags):
                         ragged[column] = values
                 elif isinstance(values, np.ndarray) and values.ndim in (1, 2) and values.dtype.itemsize in (4, 8):
                     if part == "ids" and values.shape[1:] == (RAW_WIDTH,):
@@ -143,7 +144,3 @@ def padded(words: int) -> int:
     """
     sizes = (-(-words // unit) * unit for unit in (LINE, 4, 1))
     return next(size for size in sizes if size * 4 <= words * 5)
-
-
-def _holds_ids(part: str, values: Ragged) -> bool:
-    return part == "ids" and values.values.dtype in (np.int32, np.int64) and values.values.ndim == 1

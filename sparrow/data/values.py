@@ -1,17 +1,43 @@
-"""Arrow columns as flat NumPy values: integers, numbers, lists and separated strings, with their mistakes."""
+"""Arrow columns as flat NumPy values: integers, numbers, lists and separated strings, with their mistakes.
+
+Columns of views, which Polars and other libraries hold, and of bytes become plain strings before (`without_views`).
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparrow.data.errors import shown
+from sparrow.data.errors import Problems, shown
+
+Integers = npt.NDArray[np.int64]
+
+
+def offsets_of(lengths: npt.NDArray[Any]) -> Integers:
+    """Return where each of some lists begins that lie one after the other, and the end of the last.
+
+    >>> offsets_of(np.array([2, 0, 1])).tolist()
+    [0, 2, 2, 3]
+    """
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def places_of(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Integers:
+    """Return the places of the elements of lists that begin at ``starts``, one list after the other.
+
+    >>> places_of(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +50,23 @@ class Flat:
     """
 
     entries: Any
-    offsets: npt.NDArray[np.int64] | None
+    offsets: Integers | None
 
-    def row_of(self, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def row_of(self, entries: Integers) -> Integers:
         """Return the rows that the given entries are in."""
         return entries if self.offsets is None else np.searchsorted(self.offsets, entries, side="right") - 1
+
+    @property
+    def lengths(self) -> Integers:
+        """The number of entries of each row."""
+        return np.ones(len(self.entries), np.int64) if self.offsets is None else np.diff(self.offsets)
+
+    @property
+    def rows(self) -> Integers:
+        """The row of each entry."""
+        if self.offsets is None:
+            return np.arange(len(self.entries))
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +84,23 @@ class Parsed:
     missing: npt.NDArray[np.bool_] | None
     bad: npt.NDArray[np.bool_] | None = None
     why: Callable[[int], str] = str
+
+    def report(
+        self,
+        column: str,
+        problems: Problems,
+        row_of: Callable[[Integers], Integers] = lambda entries: entries,
+        missing: str | None = None,
+    ) -> None:
+        """Add the entries that cannot be read to the problems of a column, and missing ones if there is a sentence.
+
+        ``row_of``: returns the rows that entries are in.
+        """
+        if missing is not None and self.missing is not None:
+            problems.add(column, row_of(np.flatnonzero(self.missing)), lambda _: missing)
+        if self.bad is not None:
+            at, why = np.flatnonzero(self.bad), self.why
+            problems.add(column, row_of(at), lambda i: why(int(at[i])))
 
 
 def is_text(kind: Any) -> bool:
@@ -125,9 +180,7 @@ def flatten(column: Any, separator: str | None) -> Flat:
         column = column.cast(pa.large_list(kind.value_type))
     entries = column.flatten()  # leaves out entries under a missing list
     lengths = pc.fill_null(pc.list_value_length(column), 0)
-    offsets = np.zeros(len(column) + 1, np.int64)
-    np.cumsum(lengths.to_numpy(zero_copy_only=False), out=offsets[1:])
-    return Flat(entries, offsets)
+    return Flat(entries, offsets_of(lengths.to_numpy(zero_copy_only=False)))
 
 
 def with_one_entry(flat: Flat) -> tuple[Flat, npt.NDArray[np.bool_]]:
@@ -140,36 +193,21 @@ def with_one_entry(flat: Flat) -> tuple[Flat, npt.NDArray[np.bool_]]:
     if flat.offsets is None:
         return flat, np.zeros(len(flat.entries), np.bool_)
     counts = np.diff(flat.offsets)
-    offsets = np.zeros_like(flat.offsets)
-    np.cumsum(np.maximum(counts, 1), out=offsets[1:])
+    offsets = offsets_of(np.maximum(counts, 1))
     made = np.zeros(offsets[-1], np.bool_)
     made[offsets[:-1][counts == 0]] = True
     places = np.cumsum(~made) - 1
     return Flat(flat.entries.take(pa.array(places, mask=made)), offsets), made
 
 
-def cut_at_last(texts: Any, separator: str) -> tuple[Any, Any]:
-    """Return the parts before and after the last separator of each string; missing where there is none.
+def cut(texts: Any, separator: str, *, at_last: bool = False) -> tuple[Any, Any]:
+    """Return the parts before and after the first or last separator of each string; missing where there is none.
 
-    >>> before, after = cut_at_last(pa.array(["a:b:2", "c", None]), ":")
-    >>> before.to_pylist(), after.to_pylist()
-    (['a:b', 'c', None], ['2', None, None])
+    >>> texts = pa.array(["a:b:2", "c", None])
+    >>> [part.to_pylist() for part in cut(texts, ":")], [part.to_pylist() for part in cut(texts, ":", at_last=True)]
+    ([['a', 'c', None], ['b:2', None, None]], [['a:b', 'c', None], ['2', None, None]])
     """
-    return _cut(texts, separator, is_last=True)
-
-
-def cut_at_first(texts: Any, separator: str) -> tuple[Any, Any]:
-    """Return the parts before and after the first separator of each string; missing where there is none.
-
-    >>> before, after = cut_at_first(pa.array(["a:b:2", "c", None]), ":")
-    >>> before.to_pylist(), after.to_pylist()
-    (['a', 'c', None], ['b:2', None, None])
-    """
-    return _cut(texts, separator, is_last=False)
-
-
-def _cut(texts: Any, separator: str, *, is_last: bool) -> tuple[Any, Any]:
-    parts = pc.split_pattern(plain(texts), separator, max_splits=1, reverse=is_last)
+    parts = pc.split_pattern(plain(texts), separator, max_splits=1, reverse=at_last)
     lengths = pc.fill_null(pc.list_value_length(parts), 0).to_numpy(zero_copy_only=False)
     first = np.cumsum(lengths) - lengths
     words = parts.flatten()
@@ -278,3 +316,96 @@ def _filled(entries: Any, value: float) -> npt.NDArray[Any]:
         entries = entries.fill_null(pa.scalar(value).cast(entries.type))
     result: npt.NDArray[Any] = entries.to_numpy(zero_copy_only=False)
     return result
+
+
+def plain_kind(kind: Any) -> Any:
+    """Return an Arrow type with strings for views and bytes, also in lists and dictionaries.
+
+    >>> print(plain_kind(pa.list_(pa.string_view())), plain_kind(pa.binary()), plain_kind(pa.int8()))
+    list<item: large_string> large_string int8
+    """
+    types = pa.types
+    if types.is_string_view(kind) or types.is_binary_view(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        return pa.large_string()
+    if types.is_dictionary(kind):
+        inner = plain_kind(kind.value_type)
+        return kind if inner == kind.value_type else pa.dictionary(kind.index_type, inner, kind.ordered)
+    if types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind):
+        inner = plain_kind(kind.value_type)
+        if inner == kind.value_type:
+            return kind
+        field = kind.value_field.with_type(inner)
+        if types.is_fixed_size_list(kind):
+            return pa.list_(field, kind.list_size)
+        return pa.list_(field) if types.is_list(kind) else pa.large_list(field)
+    return kind
+
+
+def without_views(table: Any, *, only_strings: bool = False) -> Any:
+    """Return an Arrow table with plain strings for views and bytes.
+
+    A column of bytes that are not UTF-8 is an ``ArrowInvalid``; with ``only_strings`` it stays as it is.
+
+    >>> without_views(pa.table({"word": pa.array(["a"], pa.string_view())})).schema.types
+    [DataType(large_string)]
+    """
+    for index, field in enumerate(table.schema):
+        if (kind := plain_kind(field.type)) != field.type:
+            try:
+                table = table.set_column(index, field.with_type(kind), table[index].cast(kind))
+            except pa.ArrowInvalid:
+                if not only_strings:
+                    raise
+    return table
+
+
+class Elements(NamedTuple):
+    """The elements of a batch's sequences.
+
+    Attributes:
+      batch: an Arrow record batch with a row for each element.
+      rows: the row that each element is in.
+      offsets: (rows + 1,) where the elements of each row begin.
+    """
+
+    batch: Any
+    rows: Integers
+    offsets: Integers
+
+
+def elements_of(
+    columns: Any,
+    names: Sequence[str],
+    sequences: Sequence[str],
+    separator: str | None,
+    problems: Problems,
+    *,
+    is_filled: bool = False,
+) -> Elements | None:
+    """Return the elements of the columns ``sequences``; the other ones of ``names`` are repeated for each element.
+
+    None where their lengths differ: these rows are added to the problems. ``is_filled``: a row without elements has a
+    missing one.
+    """
+    flats = {name: flatten(plain(columns.column(name)), separator) for name in sequences}
+    if is_filled:
+        flats = {name: with_one_entry(flat)[0] for name, flat in flats.items()}
+    ends = {
+        name: np.arange(len(flat.entries) + 1) if flat.offsets is None else flat.offsets for name, flat in flats.items()
+    }
+    first, offsets = sequences[0], ends[sequences[0]]
+    lengths = np.diff(offsets)
+    for name, own in ends.items():
+        counts = np.diff(own)
+        if (differ := np.flatnonzero(counts != lengths)).size:
+            problems.add(
+                name,
+                differ,
+                lambda i, counts=counts, differ=differ: (  # type: ignore[misc]
+                    f"sequences must have one length, got {lengths[differ[i]]} of '{first}' and {counts[differ[i]]}"
+                ),
+            )
+            return None
+    rows = np.repeat(np.arange(columns.num_rows), lengths)
+    arrays = [flats[name].entries if name in flats else columns.column(name).take(pa.array(rows)) for name in names]
+    return Elements(pa.RecordBatch.from_arrays(arrays, list(names)), rows, offsets)

@@ -34,7 +34,6 @@ class Words(abc.ABC):
         """The content of a file with these words. Equal words have equal contents."""
 
     def save(self, path: str | AnyPath) -> None:
-        """Write the file."""
         at(path).write_bytes(self.content)
 
 
@@ -77,7 +76,6 @@ class Vocabulary(Words):
 
     @property
     def num_rows(self) -> int:
-        """The rows that a table needs."""
         return len(self.words) if self.rows is None else int(self.rows.max()) + 1
 
     @functools.cached_property
@@ -119,7 +117,13 @@ class Vocabulary(Words):
     @classmethod
     def load(cls, path: str | AnyPath, has_rows: bool = False) -> Vocabulary:
         """Read a file that `save` wrote."""
-        return cls.parse(read_words(path), str(path), has_rows)
+        try:
+            data = at(path).read_bytes()
+        except FileNotFoundError:
+            raise DataError("there is no such vocabulary file; build it with `sparrow vocab`", str(path)) from None
+        except OSError as error:
+            raise DataError(f"cannot be read as UTF-8 text: {error}", str(path)) from None
+        return cls.parse(data, str(path), has_rows)
 
     @classmethod
     def parse(cls, data: bytes, where: str, has_rows: bool = False) -> Vocabulary:
@@ -137,16 +141,6 @@ class Vocabulary(Words):
                 line = shown(lines[number - 1])
                 raise DataError(f"line {number} must be a word, a space and a row, got {line}", where)
         return cls([word for word, _, _ in cut], where, [int(row) for _, _, row in cut])
-
-
-def read_words(path: str | AnyPath) -> bytes:
-    """Return the content of a file of words."""
-    try:
-        return at(path).read_bytes()
-    except FileNotFoundError:
-        raise DataError("there is no such vocabulary file; build it with `sparrow vocab`", str(path)) from None
-    except OSError as error:
-        raise DataError(f"cannot be read as UTF-8 text: {error}", str(path)) from None
 
 
 def _checked(words: Sequence[str], rows: Sequence[int], where: str) -> npt.NDArray[np.int32]:

@@ -1,16 +1,18 @@
 """The contents of an export: parameters by name, tables in blocks of rows, features with their words.
 
-Besides, its inputs and outputs, described in words for people who have not seen the config.
+Besides, its inputs and outputs, described in words for people who have not seen the config. Tables may be smaller than
+in training: float16, or rows of 8 or 4 bits with a scale and an offset of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import jax
 import numpy as np
@@ -22,6 +24,7 @@ from sparrow.data.features import registry
 from sparrow.embedding import Embedder, EmbeddingState, Ids
 from sparrow.exports.functions import Exported
 from sparrow.files import AnyPath, Remote, at
+from sparrow.kernels.quantized import BITS, quantize, record_bytes
 from sparrow.retrieval import FILES
 from sparrow.serving.deltas import FILES as DELTA_FILES
 from sparrow.serving.deltas import FOLDER as DELTAS
@@ -53,16 +56,15 @@ class Parameters:
         leaves, self._structure = jax.tree_util.tree_flatten_with_path(tree)
         names = [path_name(path) for path, _ in leaves]
         # Keys of random numbers are arrays of bits in a file.
-        self._keys = {
-            name: jax.random.key_impl(leaf) for name, (_, leaf) in zip(names, leaves, strict=True) if _is_key(leaf)
-        }
+        is_key = [jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) for _, leaf in leaves]
+        held = zip(names, leaves, is_key, strict=True)
+        self._keys = {name: jax.random.key_impl(leaf) for name, (_, leaf), is_own in held if is_own}
         self.arrays: dict[str, Any] = {
             name: jax.random.key_data(leaf) if name in self._keys else leaf
             for name, (_, leaf) in zip(names, leaves, strict=True)
         }
 
     def tree(self, arrays: dict[str, Any]) -> Any:
-        """Return the parameters as the tree that the model takes."""
         leaves = [
             jax.random.wrap_key_data(arrays[name], impl=self._keys[name]) if name in self._keys else arrays[name]
             for name in self.arrays
@@ -139,10 +141,6 @@ def described_features(features: Sequence[Feature], folder: Path) -> list[dict[s
     return described
 
 
-def _is_key(leaf: Any) -> bool:
-    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
-
-
 STATE_OUTPUTS: Final = {STATE: "state of the history", LEFT: "number of further events that fit"}
 
 
@@ -161,17 +159,12 @@ def described_inputs(features: Sequence[Feature], kinds: Mapping[str, str]) -> d
             held.setdefault(column, {})[feature.name] = feature.holds(column)
     made = {}
     for column, users in held.items():
-        words = _words(list(users.values()))
+        exact = [own for own in users.values() if not own.is_general]  # general words only where there are no others
+        words = "; ".join(dict.fromkeys(own.words for own in exact or users.values()))
         if (kind := kinds.get(column)) is not None:
             words = words.replace("integers or strings", kind, 1)
         made[column] = Input(words, list(users), kind)
     return made
-
-
-def _words(held: Sequence[Holds]) -> str:
-    """Return the words of all features of a column, each once; general ones only where there are no others."""
-    exact = [words for words, is_general in held if not is_general]
-    return "; ".join(dict.fromkeys(exact or [words for words, _ in held]))
 
 
 def described_outputs(tasks: Mapping[str, Task], made: Exported) -> dict[str, Output]:
@@ -189,3 +182,44 @@ def described_outputs(tasks: Mapping[str, Task], made: Exported) -> dict[str, Ou
             words += " of each candidate"
         described[name] = Output(shape, dtype, words, task)
     return described
+
+
+TableDtype = Literal["float16", "int8", "int4"]
+TABLE_DTYPES: Final = ("float16", *BITS)
+
+
+def table_dtype(dtype: TableDtype, dim: int) -> TableDtype:
+    """Return the dtype of a table of rows of ``dim`` numbers: float16 where codes, scale and offset take more bytes.
+
+    >>> [table_dtype("int8", dim) for dim in (1, 3, 4)]
+    ['float16', 'float16', 'int8']
+    """
+    return "float16" if dtype in BITS and record_bytes(dim, BITS[dtype]) > 2 * dim else dtype
+
+
+def smaller(table: Streamed, dtype: TableDtype | None) -> Streamed:
+    """Return a table as an export holds it in another dtype; None: as it is."""
+    if dtype is None:
+        return table
+    rows, dim = table.shape
+    dtype = table_dtype(dtype, dim)
+    if dtype not in BITS:
+        return dataclasses.replace(table, dtype=dtype, blocks=(_halves(table.name, block) for block in table.blocks))
+    bits = BITS[dtype]
+    records = (_records(table.name, block, bits) for block in table.blocks)
+    return Streamed(table.name, (rows, record_bytes(dim, bits)), "uint8", records)
+
+
+def _halves(name: str, block: Any) -> Any:
+    values = np.asarray(block, np.float32)
+    most = float(np.finfo(np.float16).max)
+    if values.size and not np.abs(values).max() <= most:
+        raise ValueError(f"table '{name}': float16 holds numbers up to {most:g}, and the table has others, or NaN")
+    return values.astype(np.float16)
+
+
+def _records(name: str, block: Any, bits: int) -> Any:
+    try:
+        return quantize(block, bits)
+    except ValueError as error:
+        raise ValueError(f"table '{name}': {error}") from None

@@ -13,18 +13,21 @@ from sparrow import fields
 from sparrow.config import Assembly, need
 from sparrow.embedding import Sequence
 from sparrow.exports.contents import (
+    TABLE_DTYPES,
     Parameters,
+    TableDtype,
     described_features,
     described_inputs,
     described_outputs,
     exported_ids,
     live_ids,
+    smaller,
     streamed_tables,
+    table_dtype,
     used_rows,
 )
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
-from sparrow.exports.smaller import TABLE_DTYPES, TableDtype, smaller, table_dtype
 from sparrow.exports.states import state_functions
 from sparrow.files import AnyPath, at
 from sparrow.models import registry as models
@@ -106,7 +109,9 @@ def export(
         }
         for name, function in made.items():
             files[_file(name)] = _written(partial / _file(name), function.artifact)
-        files[PARAMETERS] = _written(partial / PARAMETERS, _parameters(parameters.arrays, made))
+        taken = {name for each in made.values() for name in each.arguments.parameters}  # others are for training
+        kept = {name: np.asarray(own, order="C") for name, own in parameters.arrays.items() if name in taken}
+        files[PARAMETERS] = _written(partial / PARAMETERS, _saved(kept))
         ids = live_ids(program.embedder, optimizer.embedding)
         used = used_rows(program.embedder, {} if all_rows else ids)
         streamed = streamed_tables(program.embedder, optimizer.embedding, used)
@@ -217,12 +222,6 @@ def _written(path: Path, data: bytes) -> Fingerprint:
 def _fingerprint(path: Path) -> Fingerprint:
     with path.open("rb") as file:
         return fingerprint(file)
-
-
-def _parameters(arrays: dict[str, Any], made: dict[str, Exported]) -> bytes:
-    """Return the parameters that some function takes; others, such as keys of dropout, are for training."""
-    taken = {name for function in made.values() for name in function.arguments.parameters}
-    return _saved({name: np.asarray(arrays[name], order="C") for name in arrays if name in taken})
 
 
 def _saved(arrays: dict[str, Any]) -> bytes:

@@ -136,12 +136,15 @@ def whole(folder: AnyPath, overwrite: bool) -> Iterator[Path]:
             return
         folder = _real(folder)
         _refuse(folder, overwrite)
-        _make_parents(folder)
+        for path in [path for path in reversed(folder.parents) if not path.exists()]:
+            path.mkdir(exist_ok=True)
+            sync(path.parent)
         with in_work(folder) as names:
             _refuse(folder, overwrite)  # again: a killed export may have left an old one that has its name back
             names.partial.mkdir()
             yield names.partial
-            _sync_tree(names.partial)
+            for path in (*names.partial.rglob("*"), names.partial):
+                sync(path)
             if folder.exists():
                 names.partial.chmod(folder.stat().st_mode & 0o7777)
             _put(names, folder)
@@ -190,19 +193,6 @@ def _refuse(folder: AnyPath, overwrite: bool) -> None:
     if foreign := foreign_files(folder):
         shown = ", ".join(foreign[:3]) + ", ..." * (len(foreign) > 3)
         raise DataError(f"holds files that no export wrote ({shown}); move them elsewhere", str(folder))
-
-
-def _make_parents(folder: Path) -> None:
-    missing = [path for path in folder.parents if not path.exists()]
-    for path in reversed(missing):
-        path.mkdir(exist_ok=True)
-        sync(path.parent)
-
-
-def _sync_tree(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        sync(path)
-    sync(folder)
 
 
 @contextlib.contextmanager

@@ -47,7 +47,6 @@ class Arguments:
         return dict(self.parameters), *rows
 
     def only(self, kept: Sequence[Sequence[str]]) -> Arguments:
-        """Keep the arguments of the given names."""
         parameters, acts, numbers = (
             {name: part[name] for name in names}
             for part, names in zip((self.parameters, self.acts, self.numbers), kept, strict=True)

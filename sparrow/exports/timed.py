@@ -14,9 +14,8 @@ import numpy as np
 
 from sparrow.config import Export
 from sparrow.embedding import EXPORTS, ChangedRows, cleared
-from sparrow.exports.contents import Parameters, live_ids
+from sparrow.exports.contents import Parameters, TableDtype, live_ids, smaller
 from sparrow.exports.exporting import export
-from sparrow.exports.smaller import TableDtype, smaller
 from sparrow.files import AnyPath, Remote, send_folder
 from sparrow.runs import Loop, Part
 from sparrow.runs.evaluating.predict_files import used_in_evaluation
@@ -42,7 +41,6 @@ class TimedExports(Part):
         self._names: set[str] = set()
 
     def begin(self, loop: Loop, stack: contextlib.ExitStack) -> None:
-        """Start the thread that writes."""
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-exports")
         stack.callback(self._pool.shutdown)
         self._local = self._folder if isinstance(self._folder, Path) else None
@@ -50,7 +48,6 @@ class TimedExports(Part):
             self._local = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparrow-"))) / "export"
 
     def after_step(self, loop: Loop) -> None:
-        """Export where it is due."""
         section, now = self._section, time.monotonic()
         by_time = section.every_seconds is not None and now - self._last >= section.every_seconds
         by_steps = section.every_steps is not None and loop.steps % section.every_steps == 0
@@ -64,7 +61,6 @@ class TimedExports(Part):
             self.after_step(loop)
 
     def end(self, loop: Loop) -> None:
-        """Export the last step."""
         if self._exported_at != loop.steps:
             self._export(loop)
         self._settle(loop)

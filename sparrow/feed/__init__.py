@@ -11,8 +11,7 @@ from sparrow.feed.candidates import (
     TAKES_PART,
     USERS,
 )
-from sparrow.feed.feed import Feed, Parts, alike
-from sparrow.feed.mesh import MeshLayout, filled, placed
+from sparrow.feed.feed import Feed, MeshLayout, Parts, alike, filled, placed
 from sparrow.feed.pipeline import Pipeline, Waits
 from sparrow.feed.prepare import Made, OneByOne, Prepare
 from sparrow.feed.preparer import Content, MeshBatch, Prepared, Preparer

@@ -107,7 +107,6 @@ class Position:
     stream: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """For a checkpoint."""
         return {**vars(self), "shares": [None if own is None else list(own) for own in self.shares]}
 
     @classmethod
@@ -123,7 +122,6 @@ class Position:
         return self if self.shares else dataclasses.replace(self, shares=(self.as_share(),))
 
     def as_share(self) -> SharePosition:
-        """Return a position in a single share."""
         return SharePosition(self.epoch, self.chunk, self.row, self.skipped)
 
     def of_share(self, share: int) -> Position:

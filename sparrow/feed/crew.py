@@ -47,7 +47,6 @@ class Job(Generic[T]):
         self.error: BaseException | None = None
 
     def work(self) -> None:
-        """Do it."""
         assert self._run is not None
         try:
             self._value = self._run()
@@ -95,7 +94,6 @@ class Crew:
             thread.start()
 
     def do(self, run: Callable[[], T], urgent: bool = True) -> Job[T]:
-        """Call ``run`` in the next free thread."""
         job = Job(run)
         (self._urgent if urgent else self._others).append(job)
         self._given.put(None)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sparrow.data import Block
 from sparrow.feed.batching import Cost, Position
@@ -46,17 +45,14 @@ class Cut(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        """The epoch of its rows."""
         return self.pieces[0].window.start.epoch
 
     @property
     def rows(self) -> int:
-        """The number of its rows."""
         return sum(piece.end - piece.begin for piece in self.pieces)
 
     @property
     def begins_epoch(self) -> bool:
-        """Whether its rows are the first of an epoch."""
         first = self.pieces[0]
         return first.window.start.chunk == 0 and first.begin == 0
 
@@ -86,7 +82,7 @@ def cuts(
                 freed = 0
             held, spent = [], 0.0
         waiting = sum(piece.end - piece.begin for piece in held)
-        costs = None if cost is None else _costs(window, cost)
+        costs = None if cost is None else window.rows().column(("weights", cost.column)).astype(np.float64)
         while True:
             more = size - waiting
             if cost is not None and costs is not None:
@@ -146,11 +142,6 @@ def together(batches: Iterator[Cut | None], most: int) -> Iterator[list[Cut]]:
         yield group
     if error is not None:
         raise error
-
-
-def _costs(window: Window, cost: Cost) -> npt.NDArray[np.float64]:
-    """Return the cost of each row of a window."""
-    return window.rows().column(("weights", cost.column)).astype(np.float64)
 
 
 def _reserved(pieces: Sequence[Piece]) -> int:

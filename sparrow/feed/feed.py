@@ -1,17 +1,87 @@
-"""`Feed`: a batch as the jitted functions take it."""
+"""`Feed`: a batch as the jitted functions take it; of a mesh, split over its devices."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
-from sparrow.embedding import Embedder, Jagged, PackedBatch, of_one_size
-from sparrow.feed.mesh import MeshLayout
+from sparrow.data import cut
+from sparrow.embedding import Embedder, Jagged, PackedBatch, Ragged, Shards, from_host, of_one_size
 from sparrow.kernels.feed import BatchLayout, joined
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshLayout:
+    """The layout of a batch whose arrays are on a mesh already.
+
+    Attributes:
+      rows: examples of each lookup that was filled up with empty ones, so that the devices share them evenly.
+    """
+
+    rows: tuple[tuple[str, int], ...] = ()
+
+    def split(self, parts: Any) -> Any:
+        return parts
+
+
+def filled(ids: Mapping[str, Any], devices: int) -> tuple[dict[str, Any], dict[str, int]]:
+    """Fill features with empty examples to a multiple of ``devices``; also return the examples of those that needed it.
+
+    >>> filled({"item": np.array([4, 7, 9]), "even": np.arange(4)}, 2)[1]
+    {'item': 3}
+    """
+    counts = {name: _examples(given) for name, given in ids.items()}
+    uneven = {name: count for name, count in counts.items() if count % devices or not count}
+    return {
+        name: _with_empty(given, -counts[name] % devices or devices) if name in uneven else given
+        for name, given in ids.items()
+    }, uneven
+
+
+def _examples(given: Any) -> int:
+    return len(given.offsets) - 1 if isinstance(given, Ragged) else len(given)
+
+
+def _with_empty(given: Any, more: int) -> Any:
+    if isinstance(given, Ragged):
+        offsets = np.asarray(given.offsets)
+        last = offsets[-1] if len(offsets) else 0
+        return dataclasses.replace(given, offsets=np.concatenate([offsets, np.full(more, last, offsets.dtype)]))
+    ids = np.concatenate([np.ma.getdata(given), np.zeros((more, *given.shape[1:]), given.dtype)])
+    missing = np.concatenate([np.ma.getmaskarray(given), np.ones((more, *given.shape[1:]), np.bool_)])
+    return np.ma.MaskedArray(ids, missing)
+
+
+def own_share(shards: Shards, ids: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the examples that this process feeds, of features that were `filled`; with one process, all of them."""
+    if shards.processes == 1:
+        return dict(ids)
+    each = {name: _examples(given) // shards.count for name, given in ids.items()}
+    first, last = shards.local[0], shards.local[-1] + 1
+    return {name: cut(given, each[name] * first, each[name] * last) for name, given in ids.items()}
+
+
+def placed(embedder: Embedder, arrays: Any, has_own_rows: bool = False) -> Any:
+    """Return host arrays on the mesh: split where the devices can share the examples evenly, else on every device.
+
+    Every process holds the arrays of the complete batch, and copies the parts of its own devices; or it
+    ``has_own_rows``, which its devices share.
+    """
+    shards = embedder.shards
+    assert shards is not None
+    if has_own_rows:
+        return shards.put_parts(arrays)
+    count = shards.count
+    places = jax.tree.map(lambda array: shards.everywhere if len(array) % count else shards.split_sharding, arrays)
+    if shards.processes == 1:
+        return jax.device_put(arrays, places)
+    return jax.tree.map(from_host, arrays, places)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -30,7 +100,6 @@ class Feed:
 
     @functools.cached_property
     def parts(self) -> Parts:
-        """The arrays."""
         return self._split(self.buffer, self.slot)
 
     def _split(self, buffer: Any, slot: Any) -> Parts:
@@ -46,7 +115,6 @@ class Feed:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its arrays."""
         held = sum(leaf.nbytes for leaf in jax.tree.leaves(self.buffer))
         return int(held) if self.slot is None else int(held // self.buffer.shape[0])
 
@@ -87,22 +155,18 @@ class Feed:
 
     @property
     def shapes(self) -> Parts:
-        """The arrays' shapes."""
         shapes: Parts = jax.eval_shape(self._split, self.buffer, self.slot)
         return shapes
 
     def with_parts(self, **parts: Any) -> Feed:
-        """Return the same batch with other arrays in some parts."""
         words, layout = joined(self.parts._replace(**parts))
         return Feed(jax.device_put(words), layout, self.size)
 
     def tree_flatten(self) -> tuple[tuple[Any, Any], tuple[BatchLayout | MeshLayout, int]]:
-        """For JAX."""
         return (self.buffer, self.slot), (self.layout, self.size)
 
     @classmethod
     def tree_unflatten(cls, fixed: tuple[BatchLayout | MeshLayout, int], arrays: tuple[Any, Any]) -> Feed:
-        """For JAX."""
         return cls(arrays[0], *fixed, arrays[1])
 
 

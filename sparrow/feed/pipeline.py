@@ -204,7 +204,6 @@ class Pipeline(Generic[T]):
 
     @property
     def stream(self) -> GrowingReader | None:
-        """The source, where it grows."""
         return self._reader if isinstance(self._reader, GrowingReader) else None
 
     @property

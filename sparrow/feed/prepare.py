@@ -53,7 +53,6 @@ class OneByOne(Prepare[T]):
         self._function = function
 
     def make(self, batches: Sequence[Sequence[Block] | Batch], in_turn: Callable[[Callable[[], Any]], Any]) -> Made[T]:
-        """Call the function on each."""
         made: list[T] = []
         try:
             for rows in batches:

@@ -27,8 +27,7 @@ from sparrow.data import (
 from sparrow.embedding import Embedder, Jagged, Learned, PackedBatch, Packer, Ragged, RoutedBatch, Sizes, size_name
 from sparrow.feed.candidates import IS_EXAMPLE, candidate_columns, is_example, numbered, padded_labels
 from sparrow.feed.capacities import Capacities, Capacity
-from sparrow.feed.feed import Feed, Parts
-from sparrow.feed.mesh import MeshLayout, filled, own_share, placed
+from sparrow.feed.feed import Feed, MeshLayout, Parts, filled, own_share, placed
 from sparrow.feed.plan import Given, Plan
 from sparrow.feed.prepare import Made, Prepare
 from sparrow.feed.stages import COPY, PACK, Stages
@@ -303,7 +302,6 @@ class Preparer(Prepare[Prepared]):
         Packer(self.embedder.features, self.embedder.stacks).explain(self._content.lookups(ids))
 
     def __call__(self, batch: Batch) -> Prepared:
-        """Prepare one batch."""
         return self.finish(self.measure(self.look(batch)))
 
     def _put(self, buffer: npt.NDArray[np.int32]) -> Iterable[tuple[Any, jax.Array | None]]:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.data import Block, Converter, DataError, GrowingReader, Reader, concatenate, shuffled
+from sparrow.data import Block, Converter, DataError, GrowingReader, Reader, Rows, concatenate, shuffled
 from sparrow.feed.batching import Batching, Position
 from sparrow.feed.crew import Crew, Job, do
-from sparrow.feed.dead_letters import DeadLetters
 from sparrow.feed.shares import Portion, portions, whole
 from sparrow.feed.stages import CONVERT, DECODE, READ, Stages
 from sparrow.kernels import feed
@@ -147,7 +148,6 @@ class Window:
         self._lock = threading.Lock()
 
     def rows(self) -> Block:
-        """Return all rows, in their final order."""
         with self._lock:
             if self._join is not None:
                 self._rows, self._join = self._join(), None
@@ -292,7 +292,6 @@ class Reading:
             yield window
 
     def empty(self, start: Position) -> Window:
-        """Return a window without rows."""
         return Window(lambda: self._converted(Portion(0, 0, 0, 1), None)[0], 0, start, 0, 0)
 
     @functools.cached_property
@@ -304,7 +303,6 @@ class Reading:
         return None if None in found else sum(rows for rows in found if rows is not None)
 
     def too_few(self, usable: int) -> DataError:
-        """Return the error of an epoch that has too few usable rows."""
         text = (
             f"the {usable} rows that can be used do not fill a batch of {self.batching.least}, and drop_remainder "
             "leaves them out; lower batch_size, or keep the remainder"
@@ -371,3 +369,24 @@ class Reading:
         with self.stages.timed(CONVERT):
             joined = concatenate(parts)
             return joined if seeds is None else joined.take(shuffled(len(joined), *seeds))
+
+
+class DeadLetters:
+    """A file that rows are added to, one line of JSON each, by several threads."""
+
+    def __init__(self, path: str) -> None:
+        """Take the file; it is made with the first row."""
+        self._path, self._lock = Path(path), threading.Lock()
+
+    def add(self, rows: Rows, converter: Converter) -> None:
+        found: list[dict[str, Any]] = [
+            {"file": rows.file, "place": place, "reason": why, "row": text} for place, why, text in rows.refused
+        ]
+        for row, column, why, values in converter.explained(rows):
+            found.append({"file": rows.file, "place": rows.place(row), "column": column, "reason": why, "row": values})
+        text = "".join(json.dumps(letter, default=repr, ensure_ascii=False) + "\n" for letter in found)
+        try:
+            with self._lock, self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+        except OSError as error:
+            raise DataError(f"dead letters cannot be written: {error.strerror}", str(self._path)) from None

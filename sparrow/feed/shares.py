@@ -26,7 +26,6 @@ class Portion(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the complete chunk."""
         return self.end - self.begin == self.of
 
     def range(self, rows: int) -> tuple[int, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import Final
 
 READ, DECODE, CONVERT, PACK, COPY = STAGES = ("read", "decode", "convert", "pack", "copy")
@@ -29,31 +31,19 @@ class Stages:
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.rows = 0
 
-    def timed(self, stage: str) -> Timed:
+    @contextlib.contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
         """Count the time in a ``with`` block."""
-        return Timed(self, stage)
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(stage, time.perf_counter() - began)
 
     def add(self, stage: str, seconds: float) -> None:
-        """Add ``seconds`` to a stage."""
         with self._lock:
             self.seconds[stage] += seconds
 
     def passed(self, rows: int) -> None:
-        """Count ``rows`` that have gone through."""
         with self._lock:
             self.rows += rows
-
-
-class Timed:
-    """A block whose time counts for a stage."""
-
-    __slots__ = ("_began", "_stage", "_stages")
-
-    def __init__(self, stages: Stages, stage: str) -> None:
-        self._stages, self._stage = stages, stage
-
-    def __enter__(self) -> None:
-        self._began = time.perf_counter()
-
-    def __exit__(self, *error: object) -> None:
-        self._stages.add(self._stage, time.perf_counter() - self._began)

@@ -43,7 +43,10 @@ class Unvarying:
         for name, ids in batch.ids.items():
             if f"feature '{name}'" in self._fine:
                 continue
-            has_id = len(ids.values) > 0 if isinstance(ids, Ragged) else _has_id(ids)
+            if isinstance(ids, Ragged):
+                has_id = len(ids.values) > 0
+            else:  # rows are 0 or more; raw ids have a mark of their presence beside them
+                has_id = bool(ids[:, 2].any() if ids.ndim == 2 else (ids >= 0).any())
             self._look(f"feature '{name}'", has_id, "is without an id")
         for kind, columns in (("feature", batch.numbers), ("label", batch.labels)):
             for name, values in columns.items():
@@ -51,7 +54,8 @@ class Unvarying:
                 values = values.values if isinstance(values, Ragged) else values
                 if column not in self._fine and len(values):
                     first = self._first.setdefault(column, np.array(values[0]))
-                    self._look(column, bool((values != first).any()), f"is {_text(first)}")
+                    text = ", ".join(f"{number:g}" for number in np.unique(first))
+                    self._look(column, bool((values != first).any()), f"is {text}")
 
     @property
     def is_content(self) -> bool:
@@ -80,12 +84,3 @@ class Unvarying:
             self._suspects.pop(column, None)
         elif column not in self._fine:
             self._suspects[column] = what
-
-
-def _has_id(ids: Any) -> bool:
-    """Whether one of them is an id: rows are 0 or more; raw ids have a mark of their presence beside them."""
-    return bool(ids[:, 2].any() if ids.ndim == 2 else (ids >= 0).any())
-
-
-def _text(value: Any) -> str:
-    return ", ".join(f"{number:g}" for number in np.unique(value))

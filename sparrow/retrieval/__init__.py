@@ -6,7 +6,18 @@
 
 from sparrow.retrieval.approximate import KINDS, Approximate, Kind, build_approximate
 from sparrow.retrieval.codes import CodeIndex
-from sparrow.retrieval.filters import Where, passing
-from sparrow.retrieval.index import CANDIDATES, ROW, Found, Index, ItemIndex, Rank, RowIndex, RowModel, paired
+from sparrow.retrieval.index import (
+    CANDIDATES,
+    ROW,
+    Found,
+    Index,
+    ItemIndex,
+    Rank,
+    RowIndex,
+    RowModel,
+    Where,
+    paired,
+    passing,
+)
 from sparrow.retrieval.saved import ABOUT, FILES, read_index, write_index
 from sparrow.retrieval.tree import LEVEL, TreeIndex, build_tree

@@ -63,7 +63,6 @@ class Approximate:
         return np.where(rows >= 0, found, -np.inf).astype(np.float32), rows.astype(np.int64)
 
     def write(self, path: Path) -> None:
-        """Write FAISS's own file."""
         path.write_bytes(faiss().serialize_index(self.index).tobytes())
 
 

@@ -54,7 +54,6 @@ class CodeIndex(RowIndex):
             raise ValueError(f"codes must be (items, layers) of at least 0, got {self.codes.shape}")
 
     def first_columns(self, rows: int) -> dict[str, Any]:
-        """Return the columns of codes, of which none is known yet."""
         return self._columns(np.zeros((rows, 0), np.int64))
 
     def most_pairs(self, k: int) -> int:

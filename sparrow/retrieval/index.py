@@ -14,8 +14,55 @@ import pyarrow.compute as pc
 
 from sparrow import fields
 from sparrow.kernels.search import Excluded, best_rows
+from sparrow.registry import nearest
 from sparrow.retrieval.approximate import Approximate
-from sparrow.retrieval.filters import Where, passing
+
+Where = Mapping[str, Any]
+"""By attribute: a value, a list of allowed values, or a range ``{"min": ..., "max": ...}``, both ends included."""
+
+
+def passing(attributes: Any, where: Where) -> npt.NDArray[np.bool_]:
+    """Return which items pass all conditions. An item without a value passes none; of a list, one value suffices.
+
+    >>> items = pa.table({"genre": ["drama", "crime", None], "year": [1990, 2001, 2010]})
+    >>> passing(items, {"genre": ["crime", "drama"], "year": {"min": 1995}}).tolist()
+    [False, True, False]
+    """
+    mask = np.ones(attributes.num_rows, np.bool_)
+    for name, condition in where.items():
+        if name not in attributes.column_names:
+            raise ValueError(f"items have no attribute '{name}': {nearest(name, attributes.column_names)}")
+        mask &= _meets(name, attributes[name].combine_chunks(), condition)
+    return mask
+
+
+def _meets(name: str, column: Any, condition: Any) -> npt.NDArray[np.bool_]:
+    types = pa.types
+    if not any(is_kind(column.type) for is_kind in (types.is_list, types.is_large_list, types.is_fixed_size_list)):
+        return _values_meet(name, column, condition)
+    met = np.zeros(len(column), np.bool_)
+    met[pc.list_parent_indices(column).to_numpy()[_values_meet(name, column.flatten(), condition)]] = True
+    return met
+
+
+def _values_meet(name: str, values: Any, condition: Any) -> npt.NDArray[np.bool_]:
+    try:
+        if isinstance(condition, Mapping):
+            if not condition or set(condition) - {"min", "max"}:
+                raise ValueError(f"a range of '{name}' is {{'min': ..., 'max': ...}}, got {dict(condition)}")
+            met = pc.is_valid(values)
+            if "min" in condition:
+                met = pc.and_(met, pc.greater_equal(values, pa.scalar(condition["min"])))
+            if "max" in condition:
+                met = pc.and_(met, pc.less_equal(values, pa.scalar(condition["max"])))
+        else:
+            wanted = condition if isinstance(condition, list | tuple | set) else [condition]
+            met = pc.and_(pc.is_valid(values), pc.is_in(values, value_set=pa.array(list(wanted), values.type)))
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise ValueError(f"attribute '{name}' holds {values.type}: {str(error).splitlines()[0]}") from None
+    made: npt.NDArray[np.bool_] = pc.fill_null(met, False).to_numpy(zero_copy_only=False)
+    return made
+
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
@@ -108,7 +155,6 @@ class Index(abc.ABC):
 
     @property
     def catalog(self) -> dict[str, Any]:
-        """The columns of the items: their ids and attributes."""
         held = {} if self.attributes is None else {n: self.attributes[n] for n in self.attributes.column_names}
         return {**held, self.item: self.ids}
 
@@ -281,7 +327,6 @@ class RowIndex(Index):
 
     @property
     def user_columns(self) -> list[str]:
-        """The columns that rows of users must have."""
         given = self.first_columns(0)
         return [name for name in self._model.columns if name not in given]
 

@@ -156,7 +156,6 @@ class TreeIndex(RowIndex):
 
     @functools.cached_property
     def root(self) -> int:
-        """The place of the root."""
         return int(np.argmax(self.parents == np.arange(len(self.parents))))
 
     @functools.cached_property
@@ -178,7 +177,6 @@ class TreeIndex(RowIndex):
         return int(self.is_leaf.sum())
 
     def first_columns(self, rows: int) -> dict[str, Any]:
-        """Return the columns of the root."""
         return self._columns(np.full(rows, self.root))
 
     def most_pairs(self, k: int) -> int:

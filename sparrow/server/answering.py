@@ -45,7 +45,7 @@ class Answerer:
 
     def __call__(self, parts: Sequence[ReadRequest]) -> list[Answer | Exception]:
         """Return an answer, or an error, for each request; one model computes all rows of a request."""
-        answers: list[Answer | Exception] = [Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "not computed")] * len(parts)
+        answers: list[Answer | Exception] = [Refused("not computed", HTTPStatus.INTERNAL_SERVER_ERROR)] * len(parts)
         groups: dict[Any, list[int]] = {}
         for place, part in enumerate(parts):
             if part.queries is not None or part.scored is not None or part.keys is not None:

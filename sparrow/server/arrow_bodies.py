@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from flatbuffers import encode, number_types
 from flatbuffers.table import Table as FlatTable
 
-from sparrow.data import shown, without_views
+from sparrow.data import is_list, shown, without_views
 from sparrow.server.limits import Limits, Refused, check_rows, too_many_values
 from sparrow.serving import arrow_column
 
@@ -49,7 +49,7 @@ def table_of(body: bytes, wanted: Sequence[str], limits: Limits) -> Any:
         return table
     except (pa.ArrowException, ValueError, KeyError, IndexError, OverflowError, OSError) as error:
         reason = (str(error) or "it is damaged").splitlines()[0]
-        raise Refused(HTTPStatus.BAD_REQUEST, f"the body is not a stream of Arrow's IPC format: {reason}") from None
+        raise Refused(f"the body is not a stream of Arrow's IPC format: {reason}") from None
 
 
 def _selected(body: bytes, wanted: Sequence[str], most_rows: int) -> Any:
@@ -58,10 +58,10 @@ def _selected(body: bytes, wanted: Sequence[str], most_rows: int) -> Any:
     names = set(wanted)
     places = [place for place, name in enumerate(reader.schema.names) if name in names]
     if not places:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"the body holds none of the columns {', '.join(wanted)}")
+        raise Refused(f"the body holds none of the columns {', '.join(wanted)}")
     reader = pa.ipc.open_stream(body, options=pa.ipc.IpcReadOptions(included_fields=places))
     if len(set(reader.schema.names)) < len(places):
-        raise Refused(HTTPStatus.BAD_REQUEST, "two columns of the body have the same name")
+        raise Refused("two columns of the body have the same name")
     _refuse_kinds(reader.schema)
     batches, rows = [], 0
     for batch in reader:
@@ -83,7 +83,7 @@ class _Budget:
         """Take the values of a column's lists, its buffers and its views, which need not be valid yet."""
         kind, types = column.type, pa.types
         self._take_bytes(name, column.get_total_buffer_size())
-        if _is_list(kind):
+        if is_list(kind):
             self._values -= sum(map(_listed, column.chunks))
             if self._values < 0:
                 raise too_many_values(self._most_values)
@@ -100,7 +100,7 @@ class _Budget:
         self._bytes -= size
         if self._bytes < 0:
             why = f"column {shown(name)} repeats long words too often; send fewer rows, in one record batch"
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+            raise Refused(why, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 def to_arrow(columns: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, str]) -> bytes:
@@ -123,18 +123,18 @@ def check_messages(body: bytes) -> None:
     for count, message in enumerate(pa.ipc.MessageReader.open_stream(body)):
         if count > MESSAGES:
             why = f"the body holds more than {MESSAGES} record batches and dictionaries; send the rows in one batch"
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+            raise Refused(why, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         metadata = message.metadata.to_pybytes()
         start = encode.Get(number_types.UOffsetTFlags.packer_type, metadata, 0)
         held = _inner(FlatTable(metadata, start), _HEADER)
         if held is not None and message.type == "dictionary":
             if _field(held, _IS_DELTA):
                 why = "dictionaries that grow are not read; send the rows in one record batch"
-                raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why)
+                raise Refused(why, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
             held = _inner(held, _DATA)
         if held is not None and message.type in ("dictionary", "record batch") and _field(held, _COMPRESSION):
             why = "compressed buffers are not read; write the stream without compression"
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why)
+            raise Refused(why, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
 
 
 def _field(table: FlatTable, field: int) -> int:
@@ -151,12 +151,12 @@ def _refuse_kinds(schema: Any) -> None:
     for field in schema:
         if not _is_known(field.type):
             why = f"column {shown(field.name)} holds {shown(str(field.type))}; send integers, numbers, strings or lists"
-            raise Refused(HTTPStatus.BAD_REQUEST, why)
+            raise Refused(why)
 
 
 def _is_known(kind: Any) -> bool:
     types = pa.types
-    if _is_list(kind):
+    if is_list(kind):
         return _is_known(kind.value_type) and not types.is_dictionary(kind.value_type)
     if types.is_dictionary(kind):
         return _is_single(kind.value_type)
@@ -183,15 +183,10 @@ def _is_single(kind: Any) -> bool:
     )
 
 
-def _is_list(kind: Any) -> bool:
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
 def _listed(array: Any) -> int:
     """Return the number of values that the lists of an array hold, at all depths together."""
     count = 0
-    while _is_list(array.type):
+    while is_list(array.type):
         is_fixed = pa.types.is_fixed_size_list(array.type)
         count += len(array) * int(array.type.list_size) if is_fixed else len(array.values)
         array = array.values
@@ -200,14 +195,14 @@ def _listed(array: Any) -> int:
 
 def _has_views(kind: Any) -> bool:
     types = pa.types
-    if types.is_dictionary(kind) or _is_list(kind):
+    if types.is_dictionary(kind) or is_list(kind):
         return _has_views(kind.value_type)
     return bool(types.is_string_view(kind) or types.is_binary_view(kind))
 
 
 def _view_bytes(array: Any) -> int:
     """Return the bytes that the views of an array stand for; each begins with its length."""
-    while _is_list(array.type):
+    while is_list(array.type):
         array = array.values
     if pa.types.is_dictionary(array.type):
         array = array.dictionary

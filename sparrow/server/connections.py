@@ -36,7 +36,6 @@ class Connections:
 
     @property
     def are_too_many(self) -> bool:
-        """Whether more connections are busy than may be open."""
         return len(self._busy) > self._most
 
     def opened(self, connection: Connection) -> None:
@@ -52,7 +51,6 @@ class Connections:
             beyond -= 1
 
     def closed(self, connection: Connection) -> None:
-        """Forget a connection."""
         self._idle.pop(connection, None)
         self._busy.discard(connection)
 
@@ -79,12 +77,10 @@ class Connection(web.RequestHandler):
         self._held, self._refused = held, refused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it."""
         super().connection_made(transport)
         self._held.opened(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget it."""
         self._held.closed(self)
         super().connection_lost(exc)
 

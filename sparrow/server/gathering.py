@@ -73,7 +73,6 @@ class Gatherer(Generic[T, R]):
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait."""
         return len(self._waiting)
 
     async def result(self, request: T) -> R:
@@ -84,7 +83,7 @@ class Gatherer(Generic[T, R]):
             self._receiving -= 1
             if len(self._waiting) >= self._most_waiting or self._stopped:
                 self._changed.notify()
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait already; try again later")
+                raise Refused("too many requests wait already; try again later", HTTPStatus.SERVICE_UNAVAILABLE)
             self._waiting.append((request, time.monotonic(), future))
             self._is_handed_over |= not self._is_quick(request)
             self._changed.notify()
@@ -140,7 +139,11 @@ class Gatherer(Generic[T, R]):
         while (taken := self._next()) is not None:
             with self._computing:
                 while self._jobs:
-                    self._work(*self._jobs.popleft())
+                    job, done = self._jobs.popleft()
+                    try:
+                        job()
+                    finally:
+                        done.set()
                 futures, results = self._answered(taken)
             if futures:
                 futures[0].get_loop().call_soon_threadsafe(_deliver, futures, results)
@@ -153,13 +156,6 @@ class Gatherer(Generic[T, R]):
             return futures, self._answer(requests) if requests else ()
         except Exception as error:
             return futures, [error] * len(requests)
-
-    @staticmethod
-    def _work(job: Callable[[], None], done: threading.Event) -> None:
-        try:
-            job()
-        finally:
-            done.set()
 
     def _next(self) -> list[_Waiting[T, R]] | None:
         with self._changed:

@@ -6,7 +6,6 @@ import difflib
 import heapq
 import json
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from typing import Any, Final, NoReturn
 
 from sparrow.data import shown
@@ -37,13 +36,13 @@ def columns_of(
     try:
         given = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {_reason(error)}") from None
+        raise Refused(f"the body is not JSON: {_reason(error)}") from None
     beside = {name: given.pop(name) for name in options if name in given} if isinstance(given, dict) else {}
     if given == {} and "keys" in beside:  # users that the server knows
         return {}, beside
     if not isinstance(given, dict) or len(given) != 1 or not given.keys() <= {"rows", "columns"}:
         more = f", with {', '.join(options)} beside it where needed" if options else ""
-        raise Refused(HTTPStatus.BAD_REQUEST, f"the body must be {FORM}{more}")
+        raise Refused(f"the body must be {FORM}{more}")
     (form, held), *_ = given.items()
     made = (_of_rows if form == "rows" else _of_columns)(held, wanted, limits.rows)
     _check_values(made, limits.values)
@@ -52,14 +51,14 @@ def columns_of(
 
 def _of_rows(rows: Any, wanted: Sequence[str], most_rows: int) -> dict[str, list[Any]]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Refused(HTTPStatus.BAD_REQUEST, f"'rows' must be a list of objects: {FORM}")
+        raise Refused(f"'rows' must be a list of objects: {FORM}")
     check_rows(len(rows), most_rows)
     present = set[str]().union(*rows)
     if rows and not present.isdisjoint(wanted):
         _refuse_near(present, wanted)
         return {name: [row.get(name) for row in rows] for name in wanted}
     if rows:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"the rows hold none of the columns {', '.join(wanted)}")
+        raise Refused(f"the rows hold none of the columns {', '.join(wanted)}")
     return {name: [] for name in wanted}
 
 
@@ -70,12 +69,12 @@ def _refuse_near(present: set[str], wanted: Sequence[str]) -> None:
     for other in heapq.nsmallest(SUGGESTED, unknown):
         if close := difflib.get_close_matches(other, absent, n=1, cutoff=NEAR):
             why = f"the model reads no column {shown(other)}; did you mean '{close[0]}'? Write null for a missing value"
-            raise Refused(HTTPStatus.BAD_REQUEST, why)
+            raise Refused(why)
 
 
 def _of_columns(columns: Any, wanted: Sequence[str], most_rows: int) -> dict[str, list[Any]]:
     if not isinstance(columns, dict) or not all(isinstance(values, list) for values in columns.values()):
-        raise Refused(HTTPStatus.BAD_REQUEST, f"'columns' must hold a list for each column: {FORM}")
+        raise Refused(f"'columns' must hold a list for each column: {FORM}")
     for values in columns.values():
         check_rows(len(values), most_rows)
     return {name: columns[name] for name in wanted if name in columns}
@@ -90,7 +89,7 @@ def _check_values(columns: Mapping[str, list[Any]], most: int) -> None:
             kinds = [set(map(type, values)) for values in level]
             if any(dict in held for held in kinds):
                 why = f"column {shown(name)} holds an object; send numbers, strings or lists of them"
-                raise Refused(HTTPStatus.BAD_REQUEST, why)
+                raise Refused(why)
             lists = (values for values, held in zip(level, kinds, strict=True) if list in held)
             level = [value for values in lists for value in values if type(value) is list]
             left -= sum(map(len, level))
@@ -101,13 +100,9 @@ def _check_values(columns: Mapping[str, list[Any]], most: int) -> None:
 def to_json(fields: dict[str, Any]) -> bytes:
     """Return an answer. NumPy's numbers are written with all their digits, and a number that is not finite as null."""
     try:
-        return json.dumps(fields, default=_plain, allow_nan=False).encode()
+        return json.dumps(fields, default=lambda value: value.tolist(), allow_nan=False).encode()
     except ValueError:
         return json.dumps(_finite(fields)).encode()
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist()
 
 
 def _finite(value: Any) -> Any:

@@ -73,13 +73,13 @@ def check_rows(rows: int, most_rows: int) -> None:
     """Refuse more rows than a request may have."""
     if rows > most_rows:
         why = f"a request may have {most_rows} rows, got {rows}; send them in several requests"
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+        raise Refused(why, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 def too_many_values(most: int) -> Refused:
     """Return the refusal of more values than a request may have."""
     why = f"a request may have {most} values in lists; send the rows in several requests"
-    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+    return Refused(why, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 class Refused(Exception):
@@ -90,7 +90,7 @@ class Refused(Exception):
       why: one sentence for the client.
     """
 
-    def __init__(self, status: HTTPStatus, why: str) -> None:
+    def __init__(self, why: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(why)
         self.status, self.why = status, " ".join(why.split())
 

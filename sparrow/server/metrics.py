@@ -49,34 +49,28 @@ class Metrics:
         self._waiting = Gauge("waiting_requests", about, multiprocess_mode="livesum", **common)
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
-        """Count an answer."""
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
         self._waiting.set(self._count_waiting())
 
     def count_batch(self, model: str, requests: int, rows: int, seconds: float) -> None:
-        """Count a batch that a model has computed."""
         self._rows.labels(model).inc(rows)
         self._batch_rows.labels(model).observe(rows)
         self._batch_requests.labels(model).observe(requests)
         self._batch_seconds.labels(model).observe(seconds)
 
     def count_reload(self, succeeded: bool) -> None:
-        """Count a newer export."""
         self._reloads.labels("loaded" if succeeded else "failed").inc()
 
     def set_version(self, version: Version) -> None:
-        """Note the model in use."""
         self._step.set(version.step)
         self._delta.set(version.delta)
         self._time.set(version.time or 0.0)
 
     def count_delta(self, succeeded: bool) -> None:
-        """Count a delta."""
         self._deltas.labels("applied" if succeeded else "failed").inc()
 
     def count_age(self, version: Version) -> None:
-        """Count the age of the model of an answer."""
         if version.time is not None:
             self._age.observe(max(0.0, time.time() - version.time))
 

@@ -35,7 +35,6 @@ class _Job(NamedTuple, Generic[R]):
     loop: asyncio.AbstractEventLoop
 
     def end(self, result: Any) -> None:
-        """Deliver a result, or an error."""
         self.loop.call_soon_threadsafe(deliver, self.future, result)
 
 
@@ -65,7 +64,7 @@ class Readers:
     async def result(self, work: Callable[[], R], size: int = 0) -> R:
         """Return the result of ``work()`` on ``size`` bytes, computed in one of the threads, or raise its error."""
         if self._jobs.qsize() >= self._most_waiting:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait already; try again later")
+            raise Refused("too many requests wait already; try again later", HTTPStatus.SERVICE_UNAVAILABLE)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._jobs.put(_Job(work, future, loop))
@@ -96,7 +95,7 @@ class Readers:
                     self._lost.append(reader)
                     self._readers[place] = _Reader(self._jobs)
                     why = f"reading the body takes more than {self._seconds:g} s; send fewer rows, and shorter ones"
-                    job.end(Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why))
+                    job.end(Refused(why, HTTPStatus.REQUEST_ENTITY_TOO_LARGE))
 
 
 class _Overrun(BaseException):
@@ -126,7 +125,10 @@ class _Reader(threading.Thread):
                     continue
                 with self._lock:
                     self._began, self._job = self._now(), job
-                result = _result(job.work)
+                try:
+                    result: Any = job.work()
+                except Exception as error:
+                    result = error
                 with self._lock:
                     self._job = None
                     if self._is_lost:
@@ -162,10 +164,3 @@ def give_back() -> None:
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(AttributeError, OSError):  # other C libraries have no such call
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _result(work: Callable[[], Any]) -> Any:
-    try:
-        return work()
-    except Exception as error:
-        return error

@@ -63,7 +63,6 @@ class Reloading:
         return model
 
     def start(self) -> None:
-        """Begin to look for newer exports."""
         self._thread = threading.Thread(target=self._run, name="sparrow-reload", daemon=True)
         self._thread.start()
 
@@ -91,7 +90,6 @@ class Reloading:
             last = found
 
     def _follow(self) -> None:
-        """Apply the deltas that came."""
         model = self._model
         try:
             while model is not None and not self.is_stopped and (delta := model.next_delta(self._folder)) is not None:

@@ -132,18 +132,17 @@ def read(served: Served, request: Request, limits: Limits, known: KnownUsers) ->
     model, ranked = served.model, served.ranked if request.recommends else None
     try:
         if request.recommends and model.index is None:
-            raise Refused(
-                HTTPStatus.NOT_FOUND, "the export has no items to recommend; write it with sparrow export --index"
-            )
+            why = "the export has no items to recommend; write it with sparrow export --index"
+            raise Refused(why, HTTPStatus.NOT_FOUND)
         searched = model.index if request.recommends and isinstance(model.index, RowIndex) else None
         request = request._replace(function=request.function if searched is None else PREDICT)
         if request.function == APPEND and APPEND not in model.description.functions:
             why = "the export takes no new events; write it with sparrow export --states, if its model allows"
-            raise Refused(HTTPStatus.NOT_FOUND, why)
+            raise Refused(why, HTTPStatus.NOT_FOUND)
         if request.function not in model.description.functions:
             towers = ", ".join(model.towers)
             why = f"the towers are {towers}; add ?tower=NAME" if towers else "the model has no towers"
-            raise Refused(HTTPStatus.NOT_FOUND, why)
+            raise Refused(why, HTTPStatus.NOT_FOUND)
         function = model.function(request.function)
         if request.function in (PREDICT, APPEND) and not request.recommends and request.form == "json":
             part = _by_key(model, function, request, limits, known)
@@ -169,7 +168,7 @@ def read(served: Served, request: Request, limits: Limits, known: KnownUsers) ->
         if wish.keys is not None and (found := known.find(version_of(model), wish.keys)) is not None:
             part = ReadRequest(request, model, Batch(), len(wish.keys), wish, ranked, found.columns, found.vectors)
         elif wish.keys is not None and not columns:
-            raise Refused(HTTPStatus.NOT_FOUND, "some of these users are not known any more; send their rows too")
+            raise Refused("some of these users are not known any more; send their rows too", HTTPStatus.NOT_FOUND)
         elif searched is not None:
             rows = len(function.read(searched.first_rows(columns)))  # refuses what a search would refuse
             part = ReadRequest(request, model, Batch(), rows, wish, ranked, columns, columns)
@@ -224,7 +223,7 @@ def _by_key(
     if request.function == APPEND:
         batch = function.read(columns)
         if len(set(keys)) < len(keys):
-            raise _refused("keys must hold each user once; send all of its new events in one row")
+            raise Refused("keys must hold each user once; send all of its new events in one row")
         _check_keys(keys, len(batch))
         return ReadRequest(request, model, batch, len(batch), keys=keys)
     histories = model.histories
@@ -237,7 +236,7 @@ def _by_key(
     if found is None or found.states is None:
         own = {name: columns[name] for name in histories.history.columns if name in columns}
         if all(value is None for values in own.values() for value in values):
-            raise Refused(HTTPStatus.NOT_FOUND, "some of these users are not known any more; send their histories too")
+            raise Refused("some of these users are not known any more; send their histories too", HTTPStatus.NOT_FOUND)
         first = [keys.index(key) for key in unique]
         rows = histories.history.read({name: [values[row] for row in first] for name, values in own.items()})
     states = None if found is None else found.states
@@ -253,17 +252,17 @@ def read_wish(given: Mapping[str, Any], limits: Limits) -> Wish:
     """Return the options of a request, or refuse them in one sentence."""
     wish = Wish(**given)
     if type(wish.k) is not int or not 1 <= wish.k <= limits.items:
-        raise _refused(f"k must be an integer from 1 to {limits.items}, got {str(wish.k)[:40]}")
-    if wish.exclude is not None and not _is_list(wish.exclude, _is_ids_or_none):
-        raise _refused("exclude must hold a list of ids for each row")
+        raise Refused(f"k must be an integer from 1 to {limits.items}, got {str(wish.k)[:40]}")
+    if wish.exclude is not None and not _is_list(wish.exclude, lambda ids: ids is None or _is_list(ids, _is_id)):
+        raise Refused("exclude must hold a list of ids for each row")
     if wish.allow is not None and not _is_list(wish.allow, _is_id):
-        raise _refused("allow must be a list of ids")
+        raise Refused("allow must be a list of ids")
     if wish.where is not None and (not isinstance(wish.where, dict) or len(wish.where) > CONDITIONS):
-        raise _refused(f"where must be an object of at most {CONDITIONS} conditions by attribute")
+        raise Refused(f"where must be an object of at most {CONDITIONS} conditions by attribute")
     if wish.keys is not None and (not _is_list(wish.keys, _is_id) or not wish.keys):
-        raise _refused("keys must be a list with an integer or a string for each row")
+        raise Refused("keys must be a list with an integer or a string for each row")
     if wish.keys is not None and not limits.user_seconds:
-        raise _refused("the server keeps no users; start it with sparrow serve --user-seconds 600, or leave keys out")
+        raise Refused("the server keeps no users; start it with sparrow serve --user-seconds 600, or leave keys out")
     named = sum(len(ids or ()) for ids in wish.exclude or ()) + len(wish.allow or ())
     if named > limits.values:
         raise too_many_values(limits.values)
@@ -278,22 +277,14 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
 
 
-def _is_ids_or_none(value: Any) -> bool:
-    return value is None or _is_list(value, _is_id)
-
-
-def _refused(why: str) -> Refused:
-    return Refused(HTTPStatus.BAD_REQUEST, why)
-
-
 def refusal(error: Exception) -> Exception:
     """Return the error as an answer."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, DataError):
         where = ", ".join(filter(None, (error.place, error.column and f"column '{error.column}'")))
-        return Refused(HTTPStatus.BAD_REQUEST, f"{where}: {error.why}" if where else error.why)
+        return Refused(f"{where}: {error.why}" if where else error.why)
     if isinstance(error, ValueError | TypeError | OverflowError):
-        return Refused(HTTPStatus.BAD_REQUEST, str(error))
+        return Refused(str(error))
     log.error("a request failed", exc_info=error)
-    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "the model failed; the server's log has the cause")
+    return Refused("the model failed; the server's log has the cause", HTTPStatus.INTERNAL_SERVER_ERROR)

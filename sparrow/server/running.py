@@ -143,8 +143,8 @@ async def running(folder: str | AnyPath, limits: Limits, options: Options, log: 
     await runner.setup()
     listening = await _listen(service, runner, options, limits)
     try:
-        bound = listening.sockets[0].getsockname()
-        url = f"http://{_shown(bound[0])}:{bound[1]}"
+        host, port = listening.sockets[0].getsockname()[:2]
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         log(f"serving {_named(model)} on {url} (ready in {time.monotonic() - began:.1f} s; Ctrl-C stops)")
         for each in both:
             each.start()
@@ -196,7 +196,3 @@ async def _listen(service: Service, runner: web.AppRunner, options: Options, lim
 
 def _named(model: ExportedModel) -> str:
     return f"{model.description.model} of step {model.description.step}"
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -24,7 +24,7 @@ from sparrow.server.limits import Limits, Refused
 from sparrow.server.metrics import Metrics
 from sparrow.server.reading import Readers
 from sparrow.server.requests import FUNCTION, SHORT, Form, Ranked, ReadRequest, Request, Served, read
-from sparrow.serving import ExportedModel, Ranker, Version
+from sparrow.serving import ExportedModel, Ranker
 from sparrow.serving.description import APPEND, PREDICT, STATES
 from sparrow.versions import __version__
 
@@ -103,16 +103,13 @@ class Service:
             raise DataError(str(error), str(ranker.folder)) from None
 
     def count_malformed(self, status: int) -> None:
-        """Count a request that could not be parsed."""
         self.metrics.count_request("other", status, 0.0)
 
     def stop(self) -> None:
-        """End the threads that read and compute."""
         self._readers.stop()
         self._gatherer.stop()
 
     def app(self) -> web.Application:
-        """Return the application."""
         made = web.Application(middlewares=[self._answered], client_max_size=self.limits.body_bytes)
         made.add_routes(
             [
@@ -139,7 +136,7 @@ class Service:
         try:
             with self.connections.busy(request):
                 if self.connections.are_too_many and request.method == "POST":
-                    raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; try again later")
+                    raise Refused("too many connections are open; try again later", HTTPStatus.SERVICE_UNAVAILABLE)
                 response = await handler(request)
         except Refused as refused:
             response = error_response(refused.status, refused.why)
@@ -165,10 +162,10 @@ class Service:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if _forms(request) != ("json", "json"):
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "events are sent and answered as JSON")
+            raise Refused("events are sent and answered as JSON", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         if self.limits.workers > 1:  # another worker may hold the user, and would go on with the older state
             why = f"each of the {self.limits.workers} workers keeps its own users; append events with --workers 1, or "
-            raise Refused(HTTPStatus.CONFLICT, f"{why}send complete histories")
+            raise Refused(f"{why}send complete histories", HTTPStatus.CONFLICT)
         return await self._results(request, APPEND)
 
     async def _vectors(self, request: web.Request) -> web.StreamResponse:
@@ -178,7 +175,7 @@ class Service:
     async def _recommend(self, request: web.Request) -> web.StreamResponse:
         given = request.query.get("k")
         if given is not None and not (given.isascii() and given.isdecimal() and len(given) < 10):
-            raise Refused(HTTPStatus.BAD_REQUEST, f"k must be an integer, got '{given[:40]}'")
+            raise Refused(f"k must be an integer, got '{given[:40]}'")
         return await self._results(request, FUNCTION, recommends=True, k=None if given is None else int(given))
 
     async def _results(self, request: web.Request, function: str, **options: Any) -> web.StreamResponse:
@@ -201,14 +198,16 @@ class Service:
         async with _in_time(deadline):
             made = await self._gatherer.result(part)
         self.metrics.count_age(made.version)
-        return web.Response(body=made.body, content_type=CONTENT_TYPES[made.form], headers=_headers(made.version))
+        taken = {} if made.version.time is None else {"X-Sparrow-Time": f"{made.version.time:.3f}"}
+        headers = {"X-Sparrow-Version": str(made.version), **taken}  # the version, and when the trainer took it
+        return web.Response(body=made.body, content_type=CONTENT_TYPES[made.form], headers=headers)
 
     @contextlib.contextmanager
     def _held(self, request: web.Request) -> Iterator[None]:
         """Count the body of a request, from before it is received until it was read."""
         size = self.limits.body_bytes if request.content_length is None else request.content_length
         if self._held_bytes and self._held_bytes + size > self.limits.waiting_bytes:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many long bodies wait already; try again later")
+            raise Refused("too many long bodies wait already; try again later", HTTPStatus.SERVICE_UNAVAILABLE)
         self._held_bytes += size
         try:
             yield
@@ -224,7 +223,7 @@ class Service:
                 return await request.read()
         except TimeoutError:
             why = f"the body did not come within {self.limits.read_seconds:g} seconds"
-            raise Refused(HTTPStatus.REQUEST_TIMEOUT, why) from None
+            raise Refused(why, HTTPStatus.REQUEST_TIMEOUT) from None
         except web.HTTPRequestEntityTooLarge:
             raise _too_long(most) from None
 
@@ -234,7 +233,7 @@ class Service:
 
     async def _health(self, request: web.Request) -> web.StreamResponse:
         if self.is_stopping:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the server stops")
+            raise Refused("the server stops", HTTPStatus.SERVICE_UNAVAILABLE)
         version = self._model.version
         return _json({"status": "ok", "step": version.step, "version": str(version)})
 
@@ -257,12 +256,6 @@ class Service:
         return web.Response(body=self.metrics.text(), content_type="text/plain", charset="utf-8")
 
 
-def _headers(version: Version) -> dict[str, str]:
-    """Return the headers of an answer: the version, and when the trainer took it."""
-    taken = {} if version.time is None else {"X-Sparrow-Time": f"{version.time:.3f}"}
-    return {"X-Sparrow-Version": str(version), **taken}
-
-
 @contextlib.asynccontextmanager
 async def _in_time(deadline: float) -> AsyncIterator[None]:
     """Refuse a request that is not answered at the deadline, by the clock of the loop."""
@@ -270,25 +263,25 @@ async def _in_time(deadline: float) -> AsyncIterator[None]:
         async with asyncio.timeout_at(deadline):
             yield
     except TimeoutError:
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the model is too busy; try again later") from None
+        raise Refused("the model is too busy; try again later", HTTPStatus.SERVICE_UNAVAILABLE) from None
 
 
 def _forms(request: web.Request) -> tuple[Form, Form]:
     """Return the form of the body and of the answer: the form that the client accepts, or else the body's."""
     if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not read; send the body as it is")
+        raise Refused("compressed bodies are not read; send the body as it is", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
     given: dict[str, Form] = {kind: form for form, kind in CONTENT_TYPES.items()}
     form = given.get(request.content_type)
     if form is None:
         why = f"the Content-Type must be {' or '.join(CONTENT_TYPES.values())}"
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why)
+        raise Refused(why, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
     accepted = [kind.partition(";")[0].strip() for kind in request.headers.get("Accept", "").split(",")]
     return form, next((given[kind] for kind in accepted if kind in given), form)
 
 
 def _too_long(most: int) -> Refused:
     why = f"a body may have {most} bytes; send fewer rows at a time"
-    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+    return Refused(why, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 def _sentence(error: web.HTTPException, request: web.Request) -> str:

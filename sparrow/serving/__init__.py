@@ -14,9 +14,8 @@ from sparrow.serving.deltas import Delta, Version
 from sparrow.serving.files import predict
 from sparrow.serving.function import Function, KeptPrograms
 from sparrow.serving.histories import Histories, States, states_of
-from sparrow.serving.model import ExportedModel, is_export, load
-from sparrow.serving.program import CUSTOM_CALLS, called
-from sparrow.serving.ranking import Ranker
+from sparrow.serving.model import ExportedModel, Ranker, is_export, load
+from sparrow.serving.parts import CUSTOM_CALLS, called
 
 __all__ = [
     "ExportedModel",

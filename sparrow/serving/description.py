@@ -171,7 +171,6 @@ class Description:
     files: dict[str, Fingerprint]
 
     def to_json(self) -> str:
-        """Return the content of ``export.json``."""
         fields = {"form": FORMAT_VERSION, **dataclasses.asdict(self)}
         return json.dumps({**fields, "checksum": _checksum(fields)}, indent=1, ensure_ascii=False) + "\n"
 

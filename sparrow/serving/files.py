@@ -156,7 +156,6 @@ class _ByUser:
         self.kept = _Columns(source, columns)
 
     def tables(self) -> Generator[Any, None, None]:
-        """Yield one Arrow table per chunk, at least one."""
         for chunk in range(max(self.reader.num_chunks, 1)):
             rows = self.reader.read(chunk, "error").table if self.reader.num_chunks else _empty(self.reader)
             yield self.kept.beside(self._model.predict(rows, self._batch_size, user=self._user))
@@ -238,7 +237,6 @@ class _Columns:
 
     @property
     def names(self) -> set[str]:
-        """The columns, under their new names."""
         return set(self._old)
 
     def _next(self) -> Any:

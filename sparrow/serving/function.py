@@ -13,10 +13,7 @@ import numpy.typing as npt
 from sparrow.data import Batch, Feature, check_same_lengths
 from sparrow.embedding import FeatureSpec, Packer, Ragged, Stack, row_step, size_class
 from sparrow.serving.description import STATE, Description, FunctionEntry
-from sparrow.serving.ids import KnownIds
-from sparrow.serving.lookup import Table, activations, flat, width_of
-from sparrow.serving.packed import Places
-from sparrow.serving.plain import PlainLookups
+from sparrow.serving.lookup import KnownIds, Places, PlainLookups, Table, activations, flat, width_of
 from sparrow.serving.reading import Reading
 
 
@@ -61,7 +58,7 @@ class Prepared(NamedTuple):
     """A batch as the function takes it: its inputs, with rows of zeros up to a size that was compiled before.
 
     Attributes:
-      inputs: (rows, width) float32, as `sparrow.serving.packed.Places` describes.
+      inputs: (rows, width) float32, as `sparrow.serving.lookup.Places` describes.
       size: the rows that count.
     """
 
@@ -137,7 +134,6 @@ class Function:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that it reads."""
         return self._reading.columns
 
     def change(self, known: Mapping[str, KnownIds], parameters: Mapping[str, jax.Array]) -> None:
@@ -146,7 +142,6 @@ class Function:
         self._known = {lookup: known[self._specs[lookup].table_spec.name] for lookup in self._known}
 
     def read(self, rows: Any) -> Batch:
-        """Return a batch from an Arrow table, a record batch, or columns by name; a `Batch` is returned unchanged."""
         return self._reading.batch(rows)
 
     def read_together(self, parts: Sequence[Mapping[str, list[Any]]]) -> Batch | None:
@@ -199,11 +194,6 @@ class Function:
             if not is_stopped():
                 self.compute(Prepared(self._places.empty(size), size))
 
-    def _rows(self, lookup: str, batch: Batch) -> Any:
-        """Return the rows that a lookup reads."""
-        given = _part(batch.ids, self._ids_of[lookup])
-        return self._known[lookup].rows_of(lookup, given) if lookup in self._known else given
-
     def _looked_up(self, lookups: Sequence[str], batch: Batch) -> Iterator[tuple[str, Array]]:
         """Yield the activations of some lookups: ids are packed as they are in training, and looked up here."""
         if not lookups:
@@ -211,7 +201,8 @@ class Function:
         given: dict[str, Any] = {}
         starts: dict[str, Array] = {}
         for lookup in lookups:
-            given[lookup] = ids = self._rows(lookup, batch)
+            ids = _part(batch.ids, self._ids_of[lookup])
+            given[lookup] = ids = self._known[lookup].rows_of(lookup, ids) if lookup in self._known else ids
             if lookup in self._sizes_of:
                 sizes = _part(batch.sequences, self._sizes_of[lookup])
                 counts = sizes.values[:, 0].astype(np.int64)
@@ -242,7 +233,6 @@ class Function:
         return flat(held.values, held.offsets, length)
 
     def compute(self, prepared: Prepared) -> Arrays:
-        """Return the outputs by name."""
         if not prepared.size:  # StableHLO's sizes begin at 1
             return {
                 name: np.zeros((0, *(int(size) for size in output.shape[1:])), output.dtype)

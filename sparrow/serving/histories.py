@@ -31,7 +31,6 @@ class States(NamedTuple):
     vectors: Array | None
 
     def rows(self, at: Any) -> States:
-        """Return the states of some users."""
         return States(self.values[at], self.left[at], None if self.vectors is None else self.vectors[at])
 
 
@@ -54,14 +53,12 @@ class Histories:
 
     @property
     def scoring(self) -> Function:
-        """The function that scores candidates."""
         if self._score is None:
             raise ValueError("the model has two towers: its states hold the users' vectors, and score no candidates")
         return self._score
 
     @property
     def appending(self) -> Function:
-        """The function that appends events."""
         if self._append is None:
             raise ValueError(
                 "new events change all of this model's state, as its context attends to the history; "

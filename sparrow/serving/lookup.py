@@ -1,16 +1,64 @@
-"""Lookups in tables that stay in their files: only the rows of a batch are read."""
+"""Lookups in tables that stay in their files: only the rows of a batch are read, into one array of inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding import PackedBatch
+from sparrow.data import DataError, HashTable, shown, without_presence
+from sparrow.embedding import PackedBatch, mix64, replaced
 from sparrow.kernels import Lookups
-from sparrow.kernels.quantized import QuantizedTable
+from sparrow.kernels.quantized import QuantizedTable, described, fill_rows
+from sparrow.serving.description import IDS
+from sparrow.serving.opened import Opened
+from sparrow.serving.tensors import Array
+
+
+class Span(NamedTuple):
+    """The columns of an input in the array."""
+
+    start: int
+    stop: int
+
+
+class Places(NamedTuple):
+    """The places of the activations and numbers of a function, and the width of the array that holds them."""
+
+    acts: dict[str, Span]
+    numbers: dict[str, Span]
+    width: int
+
+    @classmethod
+    def of(cls, acts: Mapping[str, int], numbers: Mapping[str, int]) -> Places:
+        """Return the places of inputs of the given widths.
+
+        >>> Places.of({"user": 4}, {"price": 1})
+        Places(acts={'user': Span(start=0, stop=4)}, numbers={'price': Span(start=4, stop=5)}, width=5)
+        """
+        made: list[dict[str, Span]] = []
+        at = 0
+        for widths in (acts, numbers):
+            made.append({})
+            for name, width in widths.items():
+                made[-1][name] = Span(at, at + width)
+                at += width
+        return cls(made[0], made[1], at)
+
+    def empty(self, rows: int) -> npt.NDArray[np.float32]:
+        return np.zeros((rows, self.width), np.float32)
+
+    def function(self, call: Callable[..., Any]) -> Any:
+        """Return ``call(parameters, acts, numbers)`` as a jitted function of the parameters and the array."""
+
+        def cut(inputs: jax.Array, places: Mapping[str, Span]) -> dict[str, jax.Array]:
+            return {name: inputs[:, place.start : place.stop] for name, place in places.items()}
+
+        return jax.jit(lambda parameters, inputs: call(parameters, cut(inputs, self.acts), cut(inputs, self.numbers)))
+
 
 Table = npt.NDArray[Any] | QuantizedTable
 PIECE: Final = 1 << 16
@@ -102,3 +150,114 @@ def flat(values: npt.NDArray[Any], offsets: npt.NDArray[Any], length: int) -> np
 def width_of(length: int | None, dim: int) -> int:
     """Return the width of an input: one vector, or at most ``length`` of them in order, then their number."""
     return dim if length is None else length * dim + 1
+
+
+ROW_OF_IDS: Final = 4
+"""The place of the row of ids in a lookup that is `described`."""
+
+
+class _Lookup(NamedTuple):
+    name: str
+    feature: int  # its row in the matrix of ids
+    table: Table
+    place: Span
+
+
+class PlainLookups:
+    """Lookups in tables of any dtype, for the features that have one id in every row of a batch."""
+
+    def __init__(self, tables: Mapping[str, Table], features: Mapping[str, str], places: Mapping[str, Span]) -> None:
+        """Take the table, the feature and the place of each lookup, by its name."""
+        rows: dict[str, int] = {}
+        for name, table in tables.items():
+            feature = features[name]
+            rows[feature] = min(len(table), rows.get(feature, len(table)))
+        self._features, self._rows = list(rows), np.array(list(rows.values()), np.uint32)[:, None]
+        self._lookups = [
+            _Lookup(name, self._features.index(features[name]), table, places[name]) for name, table in tables.items()
+        ]
+        self._names = [lookup.name for lookup in self._lookups]
+        described_ = [described(table, feature, place.start) for _, feature, table, place in self._lookups]
+        self._described = np.array(described_, np.int64).reshape(-1, 6)
+
+    def fill(self, ids: Mapping[str, Any], inputs: Array) -> Sequence[str]:
+        """Write the rows of features whose ids are plain and in range. Return the names of the lookups made."""
+        given = [ids.get(name) for name in self._features]
+        plain = [
+            i
+            for i, values in enumerate(given)
+            if isinstance(values, np.ndarray) and values.dtype == np.int32 and values.ndim == 1
+        ]
+        if not plain:
+            return ()
+        matrix: npt.NDArray[np.int32] = np.array([given[i] for i in plain])  # (features, rows)
+        # Read as unsigned, a negative id is a huge one.
+        fit = np.all(matrix.view(np.uint32) < self._rows[plain], axis=1)
+        lookups, made = self._described, self._names
+        if len(plain) < len(given) or not fit.all():
+            places = {feature: place for place, feature in enumerate(plain) if fit[place]}
+            kept = [i for i, lookup in enumerate(self._lookups) if lookup.feature in places]
+            lookups, made = lookups[kept], [made[i] for i in kept]
+            lookups[:, ROW_OF_IDS] = [places[self._lookups[i].feature] for i in kept]
+        if not fill_rows(lookups, matrix, inputs):
+            for name, _, table, place in self._lookups:
+                if name in made:
+                    own = matrix[lookups[made.index(name), ROW_OF_IDS]]
+                    inputs[: len(own), place.start : place.stop] = table.take(own, axis=0)
+        return made
+
+
+class KnownIds:
+    """Finds rows, and gives unknown ids what training gave them."""
+
+    def __init__(self, ids: Array, rows: Array, unknown: int) -> None:
+        """``unknown``: the row of all ids that are not in ``ids``; -1: they read zeros."""
+        self._ids, self._unknown = ids, unknown
+        self._table = HashTable(mix64(ids.view(np.uint64)))
+        self._rows = np.append(rows, np.int32(unknown)).astype(np.int32)  # position -1 is the last
+
+    def changed(self, came: tuple[Array, Array] | None, went: Array | None) -> KnownIds:
+        """Return the ids after some came, with their rows, and some went."""
+        ids, rows = self._ids, self._rows[:-1]
+        out = np.concatenate([a for a in (None if came is None else came[0], went) if a is not None] or [ids[:0]])
+        stay = ~np.isin(ids, out)
+        ids, rows = ids[stay], rows[stay]
+        if came is not None:
+            ids, rows = np.concatenate([ids, came[0]]), np.concatenate([rows, came[1]])
+        return KnownIds(ids, rows, self._unknown)
+
+    def rows_of(self, feature: str, given: Any) -> Any:
+        """Return a feature's values in a batch with rows instead of ids; -1 where an id is missing, or has no row."""
+        return replaced(feature, without_presence(given), lambda ids: self._rows[self._table.find(mix64(ids))])
+
+
+def known_ids(held: Opened, tables: Mapping[str, Array]) -> dict[str, KnownIds]:
+    """Return the ids of the dynamic tables of an export, by table."""
+    if IDS not in held.files:
+        return {}
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    where, data = str(held.folder / IDS), held.read(IDS)
+    try:
+        arrays = load(data)
+        names = [name.removesuffix("/ids") for name in arrays if name.endswith("/ids")]
+        parts = {name: [arrays[f"{name}/{part}"] for part in ("ids", "rows", "unknown")] for name in names}
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"is not the file of an export: {error}; export again", where) from None
+    made = {}
+    for name, (ids, rows, unknown) in parts.items():
+        limit = len(tables[name]) if name in tables else 0
+        sound = (
+            ids.dtype == np.int64
+            and rows.dtype == unknown.dtype == np.int32
+            and ids.shape == rows.shape == (len(rows),)
+            and unknown.shape == (1,)
+            and -1 <= unknown[0] < limit
+            and (not len(rows) or (rows.min() >= 0 and rows.max() < limit))
+            and len(np.unique(ids)) == len(ids)
+        )
+        if not sound:
+            raise DataError(f"does not fit table {shown(name)}; export again", where)
+        made[name] = KnownIds(ids, rows, int(unknown[0]))
+    return made

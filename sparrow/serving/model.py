@@ -1,4 +1,4 @@
-"""`load`: an export as a model that predicts, without the code it was made with."""
+"""`load`: an export as a model that predicts, without the code it was made with; `Ranker`: one that orders items."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from sparrow.data import DataError, Feature, Tables
 from sparrow.files import AnyPath, at
 from sparrow.registry import nearest
-from sparrow.retrieval import ABOUT, CANDIDATES, Index, Rank, RowIndex, RowModel, Where, read_index
+from sparrow.retrieval import ABOUT, CANDIDATES, Found, Index, Rank, RowIndex, RowModel, Where, paired, read_index
 from sparrow.serving.columns import cut_to_candidates
 from sparrow.serving.deltas import Delta, Version, checksum
 from sparrow.serving.description import INDEX, NAME, PREDICT, STATES, TABLES
 from sparrow.serving.function import Array, Arrays, Function
 from sparrow.serving.histories import Histories
-from sparrow.serving.ids import known_ids
+from sparrow.serving.lookup import known_ids
 from sparrow.serving.opened import Opened, opened
 from sparrow.serving.parts import lookups, parameters_of, program_of, read_feature, tables_of
 from sparrow.serving.tensors import read
@@ -131,12 +131,10 @@ class ExportedModel:
 
     @property
     def has_states(self) -> bool:
-        """Whether `histories` can be used."""
         return self._histories is not None
 
     @property
     def histories(self) -> Histories:
-        """The functions that keep users' histories as states."""
         if self._histories is None:
             raise ValueError("the export keeps no states; write it with sparrow export --states")
         return self._histories
@@ -247,6 +245,62 @@ class ExportedModel:
     def __repr__(self) -> str:
         about = self.description
         return f"ExportedModel({about.model} of step {about.step}; {', '.join(about.tasks)}; {self.folder})"
+
+
+class Ranker:
+    """Scores pairs of a user and an item by an export that predicts rows.
+
+    Of the columns that the export reads, the item's id and the attributes of the index come from the catalog; all
+    others come from the row of the user, also where its own model does not read them.
+
+    Attributes:
+      columns: the columns that a row of a user must have.
+    """
+
+    def __init__(self, model: ExportedModel, index: Index, task: str | None = None) -> None:
+        """Check that the columns fit together.
+
+        Args:
+          model: an export that predicts rows of a user and an item.
+          index: the items.
+          task: the prediction to order by; None: the only one, or the first.
+        """
+        tasks, outputs = model.description.tasks, model.description.functions[PREDICT].outputs
+        if task is not None and task not in tasks:
+            raise ValueError(f"the ranker has no task '{task}': {nearest(task, tasks)}")
+        self._task = next(iter(tasks)) if task is None else task
+        (shape,) = [output.shape for output in outputs.values() if output.task == self._task]
+        if len(shape) != 1:
+            raise ValueError(f"the ranker predicts several numbers per row for '{self._task}'; choose a task with one")
+        self._model, self._function = model, model.function(PREDICT)
+        held = index.catalog
+        self._catalog = {name: held[name] for name in self._function.columns if name in held}
+        if not self._catalog:
+            raise ValueError(
+                f"the ranker reads no column of the items, which have {', '.join(sorted(held))}; "
+                "name the columns that it reads as attributes of the index"
+            )
+        self.columns = [name for name in self._function.columns if name not in held]
+
+    def __call__(self, users: Any, found: Found, k: int) -> Found:
+        """Return the ``k`` best of the items that were found for each user, by the ranker's scores.
+
+        ``users``: an Arrow table, or columns by name, with a row for each row of ``found``.
+        """
+        queries, places = np.nonzero(found.rows >= 0)
+        rows = pa.array(found.rows[queries, places])
+        items = {name: column.take(rows) for name, column in self._catalog.items()}
+        scores = np.full(found.rows.shape, -np.inf, np.float32)
+        if self._model.has_states:  # one pass over each history, whatever the number of items
+            histories = self._model.histories
+            pairs = paired(users, queries, [name for name in self.columns if name in histories.scoring.columns], items)
+            made = histories.score(histories.states(users), pairs, queries)
+        else:
+            made = self._model.predict(paired(users, queries, self.columns, items))
+        scores[queries, places] = made[self._task]
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        rows_of, scores = np.take_along_axis(found.rows, order, 1), np.take_along_axis(scores, order, 1)
+        return found._replace(rows=rows_of, scores=scores)
 
 
 def is_export(folder: str | AnyPath) -> bool:

@@ -35,7 +35,6 @@ class Opened:
     files: Mapping[str, BinaryIO]
 
     def __getitem__(self, name: str) -> BinaryIO:
-        """Return a file that the description lists."""
         if name not in self.files:
             raise DataError(f"does not list the file '{name}', which it needs; export again", str(self.folder / NAME))
         return self.files[name]

@@ -97,7 +97,9 @@ class Types:
                 users.setdefault(column, []).append(feature)
         self.columns = list(users)
         self._single = {name for name, used in users.items() if any(feature.is_single(name) for feature in used)}
-        self._numbers = {name for name, used in users.items() if all(_is_number(feature) for feature in used)}
+        self._numbers = {
+            name for name, used in users.items() if all(f.part == "numbers" and f.width == 1 for f in used)
+        }
         self._seen: dict[str, Any] = {}
 
     def table(self, columns: Mapping[str, Any]) -> Any:
@@ -194,11 +196,6 @@ def _explained(name: str, values: Any, error: Exception) -> DataError:
 
 def _is_untyped(kind: Any) -> bool:
     return bool(pa.types.is_null(kind)) or bool(pa.types.is_list(kind) and pa.types.is_null(kind.value_type))
-
-
-def _is_number(feature: Feature) -> bool:
-    """Return whether a feature reads one number of each row."""
-    return feature.part == "numbers" and feature.width == 1
 
 
 KEPT: Final = 32

@@ -67,7 +67,6 @@ class Streamed:
 
     @property
     def bytes(self) -> int:
-        """The number of bytes in the file."""
         return int(np.prod(self.shape, dtype=np.int64)) * dtype_of(self.dtype).itemsize
 
 

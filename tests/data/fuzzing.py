@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from sparrow.data import Csv, DataError, IdFeature, Parquet, RawFeature, SequenceFeature, Tables
 from sparrow.data.converter import Converter
-from sparrow.data.views import plain_kind
+from sparrow.data.values import plain_kind
 from sparrow.feed.reading import with_buffers
 from sparrow.server.arrow_bodies import table_of
 from sparrow.server.limits import Limits, Refused

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparrow.data import Csv, IdFeature, Parquet, Tables
-from sparrow.data.sources import content
+from sparrow.data.sources import files as content
 from tests.feed.pipelines import pipeline_of
 
 FEATURE = IdFeature("item", num_buckets=1000, embedding_dim=4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sparrow.data import DataError, ItemCounts, Tables
-from sparrow.data import item_counts as module
+from sparrow.data import by_key as module
 
 
 def test_counts_are_exact_over_chunks(monkeypatch):

@@ -185,6 +185,15 @@ def test_a_split_source_has_the_rows_of_its_source():
     assert split.fingerprint == opened.fingerprint
 
 
+def test_rows_that_a_split_leaves_out_keep_their_reasons():
+    reader = Split(Tables({"both": ["red:7", "blue", "red:2"]}), "both", ":", into=("color", "size")).open(["size"])
+    rows = reader.read(0, "skip")
+    assert (rows.table.to_pydict(), rows.skipped, rows.place(1)) == ({"size": ["7", "2"]}, 1, "row 2")
+    assert rows.refused == [("row 1", "needs 2 values between ':', got 'blue'", "{'both': 'blue'}")]
+    with pytest.raises(DataError, match="row 1, column 'both': needs 2 values"):
+        reader.read(0, "error")
+
+
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [

@@ -18,7 +18,7 @@ from jax import export as jax_export
 from sparrow import exports, serving
 from sparrow.data import DataError
 from sparrow.serving import description
-from sparrow.serving.program import called, deserialized
+from sparrow.serving.parts import called, deserialized
 from sparrow.serving.tensors import COPIED_BYTES
 from tests.crafted import changed
 from tests.exports.cases import WORDS, config, program_and_state, rows

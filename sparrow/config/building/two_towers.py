@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.evaluate import Catalog
 from sparrow.config.sections.tasks import Task
-from sparrow.data import CandidateLabel, CheckedLabel, Feature, ItemCounts, Label, Source, holds_one_key
+from sparrow.data import CandidateLabel, Feature, ItemCounts, Label, Source, holds_one_key
 from sparrow.errors import ConfigError, Problem
 from sparrow.losses import Loss, registry
 
@@ -169,14 +169,10 @@ def label_of(config: Config, label: Label) -> Label:
     if sequence is None:
         return label
     return CandidateLabel(
-        label.name,
-        label.column,
-        label.at_least,
-        label.bitmask,
+        **vars(label),
         max_length=sequence.sequence_length or 0,
         keep=getattr(sequence, "keep", "last"),
         separator=getattr(sequence, "separator", None),
-        checks=label.checks if isinstance(label, CheckedLabel) else (),
     )
 
 

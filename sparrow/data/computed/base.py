@@ -1,16 +1,19 @@
-"""`Computed`: a column that is computed from others."""
+"""`Computed`: a column that is computed from others; `Constant`: one that is the same in every row."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from sparrow import fields
 from sparrow.data.errors import Problems
 from sparrow.data.values import element_type, is_number, is_text
-from sparrow.registry import Registry
+from sparrow.registry import Registry, fields_of
 
 C = TypeVar("C", bound="type[Computed]")
 
@@ -21,10 +24,19 @@ class Computed(abc.ABC):
     A record is a frozen dataclass; its inputs are columns of the data or computed themselves (`Column`).
     """
 
+    def __post_init__(self) -> None:
+        for name, field in fields_of(type(self)).items():
+            given, may_be_none = getattr(self, name), not field.required and field.default is None
+            is_input = name in _inputs_of(type(self)) and not isinstance(given, Computed)
+            if (is_input or name.endswith("separator")) and not (given is None and may_be_none):
+                fields.string(f"{type(self).__name__}.{name}", given)
+
     @property
-    @abc.abstractmethod
     def inputs(self) -> tuple[Column, ...]:
-        """The inputs, in the order that they are computed in."""
+        """The inputs, in the order that they are computed in: by default its fields of the type `Column`."""
+        if not (names := _inputs_of(type(self))):
+            raise TypeError(f"{type(self).__name__} has no field of the type Column; define its property 'inputs'")
+        return tuple(given for name in names if (given := getattr(self, name)) is not None)
 
     @abc.abstractmethod
     def compute(self, columns: Any, problems: Problems) -> Any:
@@ -99,23 +111,39 @@ def register_computed(name: str) -> Callable[[C], C]:
     return decorate
 
 
-def check_inputs(record: Computed, *names: str) -> None:
-    """Raise ValueError unless the named fields of a record are columns."""
-    for name in names:
-        given = getattr(record, name)
-        if not isinstance(given, Computed):
-            fields.string(f"{type(record).__name__}.{name}", given)
-
-
-def check_strings(record: Computed, *names: str) -> None:
-    """Raise ValueError unless the named fields of a record are strings, or None where that is the default."""
-    defaults = {field.name: field.default for field in dataclasses.fields(record)}  # type: ignore[arg-type]
-    for name in names:
-        given = getattr(record, name)
-        if given is not None or defaults[name] is not None:
-            fields.string(f"{type(record).__name__}.{name}", given)
+@functools.cache
+def _inputs_of(cls: type[Computed]) -> tuple[str, ...]:
+    """Return the fields of a record that are inputs."""
+    return tuple(name for name, field in fields_of(cls).items() if field.hint in (Column, Column | None, Computed))
 
 
 def column_of(given: Column, columns: Any, problems: Problems) -> Any:
     """Return the Arrow array of an input."""
     return columns.column(given) if isinstance(given, str) else given.compute(columns, problems)
+
+
+def name_of(given: Column) -> str:
+    """Return the name of an input in errors."""
+    return given if isinstance(given, str) else next(iter(given.columns), "a constant")
+
+
+@register_computed("constant")
+@dataclasses.dataclass(frozen=True)
+class Constant(Computed):
+    """The same number or string in every row.
+
+    >>> Constant(7).compute(pa.RecordBatch.from_pydict({"a": [1, 2]}), Problems(2)).to_pylist()
+    [7, 7]
+
+    Attributes:
+      value: the number or string.
+    """
+
+    value: int | float | str
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        return ()
+
+    def compute(self, columns: Any, problems: Problems) -> Any:
+        return pa.repeat(self.value, columns.num_rows)

@@ -73,15 +73,12 @@ class Custom(Computed):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """The arguments."""
         return self.arguments
 
     def refuse_input(self, column: str, kind: Any) -> str | None:
-        """Take any column."""
         return None
 
     def holds_input(self, column: str) -> str:
-        """Return the name of the function."""
         return f"as the function '{self.function}' reads it"
 
     def compute(self, columns: Any, problems: Problems) -> Any:

@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparrow.data.errors import Problems, shown
-from sparrow.data.expressions.vectors import by_row
+from sparrow.data.errors import Problems
+from sparrow.data.expressions.functions import by_row
 from sparrow.data.hashing import U64, HashTable, hash_texts, mix64
-from sparrow.data.values import Flat, cut_at_first, element_type, flatten, is_text, numbers, plain
+from sparrow.data.values import cut, element_type, flatten, is_text, numbers, plain
 
 MOST_COMPARED: Final = 4
 """Keys are compared with all pairs of their row up to this number of times the keys and pairs, else hashed."""
@@ -47,8 +47,8 @@ def read_pairs(column: Any, separator: str | None, pair_separator: str) -> Pairs
         keys, values = flat.entries.field("key"), plain(flat.entries.field("value"))
     else:
         flat = flatten(column, separator)
-        keys, values = cut_at_first(texts_of(flat.entries), pair_separator)
-    return Pairs(texts_of(keys), values, rows_of_entries(flat))
+        keys, values = cut(texts_of(flat.entries), pair_separator)
+    return Pairs(texts_of(keys), values, flat.rows)
 
 
 def read_keys(column: Any, separator: str | None) -> tuple[Any, npt.NDArray[np.int64]]:
@@ -57,7 +57,7 @@ def read_keys(column: Any, separator: str | None) -> tuple[Any, npt.NDArray[np.i
     Missing keys and empty ones are left out.
     """
     flat = flatten(column, separator)
-    keys, rows = texts_of(flat.entries), rows_of_entries(flat)
+    keys, rows = texts_of(flat.entries), flat.rows
     there = pc.fill_null(pc.not_equal(keys, pa.scalar("", keys.type)), False)
     mask = there.to_numpy(zero_copy_only=False)
     return (keys, rows) if mask.all() else (keys.filter(there), rows[mask])
@@ -67,13 +67,6 @@ def texts_of(entries: Any) -> Any:
     """Return entries as strings: 17 is "17"."""
     entries = plain(entries)
     return entries if is_text(entries.type) else entries.cast(pa.string())
-
-
-def rows_of_entries(flat: Flat) -> npt.NDArray[np.int64]:
-    """Return the row of each entry."""
-    if flat.offsets is None:
-        return np.arange(len(flat.entries))
-    return np.repeat(np.arange(len(flat.offsets) - 1), np.diff(flat.offsets))
 
 
 def in_row(keys: Any, rows: npt.NDArray[np.int64]) -> U64:
@@ -117,17 +110,7 @@ def combined(
     if combiner == "count":
         return pa.array(lengths.astype(np.float64), mask=lengths == 0)
     parsed = numbers(values)
-    bad = parsed.bad
-    if parsed.missing is not None:
-        bad = parsed.missing if bad is None else bad | parsed.missing
-    if bad is not None:
-        at = np.flatnonzero(bad)
-
-        def why(i: int) -> str:
-            value = values[int(at[i])].as_py()
-            return "a key that is looked up has no value" if value is None else f"{shown(value)} is not a number"
-
-        problems.add(column, rows[at], why)
+    parsed.report(column, problems, rows.__getitem__, missing="a key that is looked up has no value")
     reduce = {"min": np.minimum, "max": np.maximum}.get(combiner, np.add)
     made = by_row(reduce, parsed.values, offsets, 0.0)
     if combiner == "mean":

@@ -11,4 +11,4 @@ from sparrow.data.features.mapped import AUTO
 from sparrow.data.features.numeric import RawFeature
 from sparrow.data.features.raw_sequence import RawSequenceFeature
 from sparrow.data.features.sequence import SequenceFeature
-from sparrow.data.features.tokenize import TokenizeFeature
+from sparrow.data.features.tokenize import TokenizeFeature, Tokenizer

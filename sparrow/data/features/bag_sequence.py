@@ -8,13 +8,10 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from sparrow import fields
 from sparrow.data.batch import Values, as_bags
-from sparrow.data.elements import elements_of, report
 from sparrow.data.errors import Problems
-from sparrow.data.features.base import Feature, Holds, TableUse, register_feature
-from sparrow.data.features.truncated import truncated
-from sparrow.data.values import is_list, is_text
+from sparrow.data.features.base import ENDS, Feature, Holds, TableUse, register_feature, truncated
+from sparrow.data.values import elements_of, is_list, is_text
 from sparrow.data.vocabulary import Words
 from sparrow.embedding import Ragged
 
@@ -41,6 +38,7 @@ class BagSequenceFeature(Feature):
       sequences: the columns that are sequences; the others have one value for all elements. None: all columns.
     """
 
+    part = "ids"
     name: str
     _: dataclasses.KW_ONLY
     element: Feature
@@ -51,7 +49,7 @@ class BagSequenceFeature(Feature):
     sequences: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        where = f"feature '{self.name}'"
+        where = self.check_fields(["max_length"], ["separator"], keep=ENDS)
         use = self.element.table_use
         if use is None or use.is_ordered:
             raise ValueError(f"{where}: element must be a feature with a table, and no sequence")
@@ -60,12 +58,8 @@ class BagSequenceFeature(Feature):
         for field in ("weight_column", "weight_separator"):
             if getattr(self.element, field, None) is not None:
                 raise ValueError(f"{where}: the ids of a sequence have no weights; remove {field}")
-        fields.integer(f"{where}: max_length", self.max_length)
-        fields.choice(f"{where}: keep", self.keep, ("last", "first"))
-        if self.separator is not None:
-            fields.string(f"{where}: separator", self.separator)
-            if self.separator == getattr(self.element, "separator", None):
-                raise ValueError(f"{where}: the separators of elements and of their ids must differ")
+        if self.separator is not None and self.separator == getattr(self.element, "separator", None):
+            raise ValueError(f"{where}: the separators of elements and of their ids must differ")
         if self.sequences is not None:
             object.__setattr__(self, "sequences", tuple(self.sequences))
             if not self.sequences or not set(self.sequences) <= set(self.element.columns):
@@ -76,11 +70,6 @@ class BagSequenceFeature(Feature):
     def _is_single(self) -> bool:
         """Whether an element is always one id."""
         return hasattr(self.element, "cross")
-
-    @property
-    def part(self) -> str:
-        """Ids."""
-        return "ids"
 
     @property
     def outputs(self) -> tuple[Feature, ...]:
@@ -95,22 +84,18 @@ class BagSequenceFeature(Feature):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the element."""
         return self.element.columns
 
     @property
     def typed_columns(self) -> tuple[str, ...]:
-        """The columns of the element in which 17 and "17" differ."""
         return self.element.typed_columns
 
     @property
     def sequence_length(self) -> int:
-        """The most elements."""
         return self.max_length
 
     @property
     def width(self) -> int:
-        """The dim of an element's embedding."""
         return self.element.width
 
     @property
@@ -126,31 +111,25 @@ class BagSequenceFeature(Feature):
 
     @property
     def words(self) -> Words | None:
-        """The words of the element."""
         return self.element.words
 
     def parse_words(self, data: bytes, where: str) -> Words:
-        """Return the words of a file's content, as the element reads it."""
         return self.element.parse_words(data, where)
 
     def hold_words(self, words: Words) -> None:
-        """Take the element's words from memory."""
         self.element.hold_words(words)
 
     def holds(self, column: str) -> Holds:
-        """Return the words of an element, as sequences."""
         inner = self.element.holds(column)
         return Holds(f"sequences of: {inner.words}") if self._is_sequence(column) else inner
 
     def is_single(self, column: str) -> bool:
-        """Return whether a missing value is no missing sequence."""
         return not self._is_sequence(column) and self.element.is_single(column)
 
     def _is_sequence(self, column: str) -> bool:
         return self.sequences is None or column in self.sequences
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Refuse columns of sequences that are neither lists nor separated texts."""
         if not self._is_sequence(column):
             return self.element.refuse(column, kind)
         if not is_list(kind) and not (is_text(kind) and self.separator is not None):
@@ -174,7 +153,7 @@ class BagSequenceFeature(Feature):
         kept = truncated(np.arange(len(found.rows)), found.offsets, self.max_length, self.keep)
         inner = Problems(len(kept.values))
         made = self.element.convert(found.batch.take(pa.array(kept.values)), inner)
-        report(inner, found.rows[kept.values], problems)
+        problems.add_inner(inner, found.rows[kept.values])
         if isinstance(made, np.ndarray) and not self._is_single:
             made = as_bags(made)
         return made, kept.offsets
@@ -184,28 +163,18 @@ class BagSequenceFeature(Feature):
 class ElementSizes(Feature):
     """The number of ids in each element of a `BagSequenceFeature`; `BagSequenceFeature.outputs` makes it."""
 
+    part = "sequences"
+    width = 1
     name: str
     of: BagSequenceFeature
 
     @property
-    def part(self) -> str:
-        """Numbers in order."""
-        return "sequences"
-
-    @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the sequence."""
         return self.of.columns
 
     @property
     def sequence_length(self) -> int:
-        """The most elements."""
         return self.of.max_length
-
-    @property
-    def width(self) -> int:
-        """One number."""
-        return 1
 
     def refuse(self, column: str, kind: Any) -> str | None:
         """Refuse nothing: the sequence has refused it already."""

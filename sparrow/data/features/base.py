@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from sparrow import fields
 from sparrow.data.batch import Values
+from sparrow.data.computed import Computed
 from sparrow.data.errors import Problems
 from sparrow.data.features.embeddings import NumberEmbedding
+from sparrow.data.values import offsets_of, places_of
 from sparrow.data.vocabulary import Vocabulary, Words
-from sparrow.embedding import Dynamic
+from sparrow.embedding import Dynamic, Ragged
 from sparrow.kernels.feed import Step
 from sparrow.registry import Registry
 
 F = TypeVar("F", bound="type[Feature]")
 
 POOLINGS = ("sum", "mean", "sqrtn")
+ENDS = ("last", "first")
+"""The elements of a sequence that are kept."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +50,6 @@ class TableUse:
 
     @property
     def num_rows(self) -> int:
-        """The rows that the table needs."""
         return self.count_rows()
 
 
@@ -61,22 +65,6 @@ class Holds(NamedTuple):
     is_general: bool = False
 
 
-class HashedWords(NamedTuple):
-    """The words of a column that are hashed into the rows of a table.
-
-    Attributes:
-      column: the column.
-      separator: between the words of an example, where it holds several.
-      as_integer: whether strings such as "17" hash like the number 17.
-      buckets: the rows.
-    """
-
-    column: str
-    separator: str | None
-    as_integer: bool
-    buckets: int
-
-
 class Feature(abc.ABC):
     """A named input, which describes itself: the columns it reads, the part of a batch it fills, the table it uses.
 
@@ -88,6 +76,24 @@ class Feature(abc.ABC):
     """
 
     name: str
+
+    def check_fields(self, integers: Sequence[str] = (), strings: Sequence[str] = (), **choices: Sequence[str]) -> str:
+        """Check the name and other fields; one whose default is None may be None. Return the begin of other errors."""
+        where = f"feature '{self.name}'"
+        fields.string("feature: name", self.name)
+        held: Any = self
+        if getattr(held, "column", None) is not None and held.compute is not None:
+            raise ValueError(f"{where}: column and compute exclude each other; keep one")
+        optional = {field.name for field in dataclasses.fields(held) if field.default is None}
+        for field in (*integers, *strings, *choices):
+            value = getattr(self, field)
+            if value is None and field in optional:
+                continue
+            if field in choices:
+                fields.choice(f"{where}: {field}", value, choices[field])
+            else:
+                (fields.integer if field in integers else fields.string)(f"{where}: {field}", value)
+        return where
 
     @property
     @abc.abstractmethod
@@ -122,7 +128,6 @@ class Feature(abc.ABC):
 
     @property
     def is_sparse(self) -> bool:
-        """Whether it has a table."""
         return self.table_use is not None
 
     @property
@@ -147,11 +152,6 @@ class Feature(abc.ABC):
     @property
     def one_id(self) -> str | None:
         """The column of its id, where an example has one and the column is read as it is; None otherwise."""
-        return None
-
-    @property
-    def hashed_words(self) -> HashedWords | None:
-        """The words of a column that it hashes into rows; None: it hashes none, or computes them first."""
         return None
 
     @property
@@ -205,6 +205,7 @@ class Feature(abc.ABC):
 class SparseFeature(Feature):
     """A feature that always has a table."""
 
+    part = "ids"
     embedding_dim: int
     table: str | None
 
@@ -220,20 +221,52 @@ class SparseFeature(Feature):
 
     @property
     def width(self) -> int:
-        """The dim of its embedding."""
         return self.embedding_dim
 
     @property
     def table_use(self) -> TableUse:
         """The table of its own name, or the ``table`` that it shares."""
-        return TableUse(
-            self.table or self.name, self.embedding_dim, self.combiner, lambda: self.num_rows, self.vocabulary_rules
-        )
+        return TableUse(self.table or self.name, self.embedding_dim, self.combiner, lambda: self.num_rows)
+
+
+class ColumnFeature(Feature):
+    """A feature of one column, or of one that is computed in its place."""
+
+    column: str | None
+    compute: Computed | None
 
     @property
-    def vocabulary_rules(self) -> Dynamic | None:
-        """How the ids get rows, where the feature gives raw ids; None: it gives rows."""
-        return None
+    def id_column(self) -> str:
+        """The column that it reads; a computed one has the feature's name."""
+        return self.column or self.name
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.id_column,) if self.compute is None else self.compute.columns
+
+    def source(self, columns: Any, problems: Problems) -> Any:
+        """Return the Arrow array of the column, or the computed one."""
+        return columns.column(self.id_column) if self.compute is None else self.compute.compute(columns, problems)
+
+    def holds(self, column: str) -> Holds:
+        return Holds(self.words_for() if self.compute is None else self.compute.holds(column))
+
+    @abc.abstractmethod
+    def words_for(self) -> str:
+        """Return the values that its column must hold, in words."""
+
+    def refuse(self, column: str, kind: Any) -> str | None:
+        if self.compute is None:
+            return self.refuse_column(kind)
+        why = self.compute.refuse(column, kind)
+        return None if why is None else f"feature '{self.name}': {why}"
+
+    @abc.abstractmethod
+    def refuse_column(self, kind: Any) -> str | None:
+        """Return the sentence on the type of its column, where it cannot be read; None: it can."""
+
+    def is_single(self, column: str) -> bool:
+        return self.compute is not None and self.compute.is_single(column)
 
 
 registry: Registry[Feature] = Registry("feature", Feature, key="kind")
@@ -256,3 +289,17 @@ def register_feature(name: str) -> Callable[[F], F]:
         return registry.register(name)(cls)
 
     return decorate
+
+
+def truncated(values: npt.NDArray[Any], offsets: npt.NDArray[np.int64], length: int, keep: str) -> Ragged:
+    """Return the sequences with at most ``length`` elements each: the "last" or the "first".
+
+    >>> truncated(np.array([1, 2, 3, 4]), np.array([0, 3, 4]), 2, "last").to_lists()
+    [[2, 3], [4]]
+    """
+    lengths = np.diff(offsets)
+    if len(lengths) == 0 or lengths.max() <= length:
+        return Ragged(values, offsets)
+    kept = np.minimum(lengths, length)
+    starts = offsets[:-1] if keep == "first" else offsets[1:] - kept
+    return Ragged(values[places_of(starts, kept)], offsets_of(kept))

@@ -12,8 +12,7 @@ from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
 from sparrow.data.features.base import Holds, SparseFeature, register_feature
-from sparrow.data.hashing import mix64, modulo
-from sparrow.data.keys import hashed
+from sparrow.data.hashing import hashed, mix64, modulo
 from sparrow.data.values import element_type, is_compiled, is_list, is_number, is_text
 from sparrow.kernels.feed import Step, steps
 
@@ -50,36 +49,23 @@ class ComboFeature(SparseFeature):
     table: str | None = None
 
     def __post_init__(self) -> None:
-        fields.string("feature: name", self.name)
-        where = f"feature '{self.name}'"
+        where = self.check_fields(["hash_bucket_size", "embedding_dim"], ["table"])
         if isinstance(self.cross, str) or len(self.cross) < 2:
             raise ValueError(f"{where}: cross must name two columns or more, got {self.cross!r}")
         object.__setattr__(self, "cross", tuple(self.cross))
         for column in self.cross:
             fields.string(f"{where}: cross", column)
-        fields.integer(f"{where}: hash_bucket_size", self.hash_bucket_size)
-        fields.integer(f"{where}: embedding_dim", self.embedding_dim)
-        if self.table is not None:
-            fields.string(f"{where}: table", self.table)
-
-    @property
-    def part(self) -> str:
-        """Ids."""
-        return "ids"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The crossed columns."""
         return self.cross
 
     @property
     def typed_columns(self) -> tuple[str, ...]:
-        """The crossed columns."""
         return self.cross
 
     @property
     def num_rows(self) -> int:
-        """Rows that its table needs."""
         return self.hash_bucket_size
 
     @property
@@ -88,22 +74,18 @@ class ComboFeature(SparseFeature):
         return None
 
     def holds(self, column: str) -> Holds:
-        """Return words for any single value."""
         return Holds("integers or strings; may be missing", is_general=True)
 
     def is_single(self, column: str) -> bool:
-        """Return True: a list cannot be crossed."""
         return True
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Refuse all but single values: integers or strings."""
         element = element_type(kind)
         if not is_list(kind) and (is_text(element) or is_number(element)):
             return None
         return f"feature '{self.name}' crosses single values (integers or strings), the column holds {kind}"
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """Return the compiled conversion, with the same hashes."""
         if not all(is_compiled(kinds[column]) for column in self.columns):
             return None
         return Step(steps.CROSS, self.columns, size=self.hash_bucket_size)
@@ -113,9 +95,7 @@ class ComboFeature(SparseFeature):
         h = mix64(np.full(columns.num_rows, len(self.cross), np.uint64))
         for name in self.cross:
             parsed = hashed(columns.column(name))
-            if parsed.bad is not None:
-                at, why = np.flatnonzero(parsed.bad), parsed.why
-                problems.add(name, at, lambda i, at=at, why=why: why(int(at[i])))  # type: ignore[misc]
+            parsed.report(name, problems)
             keys = parsed.values if parsed.missing is None else np.where(parsed.missing, np.uint64(0), parsed.values)
             h = mix64(h ^ keys)
         return modulo(h, self.hash_bucket_size)

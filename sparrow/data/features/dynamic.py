@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrow import fields
-from sparrow.data.keys import hashed, through_dictionary
+from sparrow.data.hashing import hashed, through_dictionary
 from sparrow.data.values import Parsed, integers, is_text
 from sparrow.embedding import Dynamic, Ragged
 
@@ -32,7 +32,6 @@ class DynamicRows(Dynamic):
 
     @property
     def rules(self) -> Dynamic:
-        """How ids get rows."""
         return Dynamic(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Dynamic)})
 
 
@@ -67,17 +66,3 @@ def without_presence(values: Any) -> Any:
         return values
     values = np.ma.getdata(values)  # a batch for several devices may be filled up with masked ones
     return np.ma.MaskedArray(np.ascontiguousarray(values[:, :2]).view(np.int64)[:, 0], values[:, 2] == 0)
-
-
-def without_missing_ids(
-    ids: npt.NDArray[np.int64],
-    missing: npt.NDArray[np.bool_],
-    offsets: npt.NDArray[np.int64],
-    weights: npt.NDArray[np.float32] | None,
-) -> Ragged:
-    """Bags without the ids that are missing."""
-    if not missing.any():
-        return Ragged(ids, offsets, weights)
-    ends = np.zeros(len(ids) + 1, np.int64)
-    np.cumsum(~missing, out=ends[1:])
-    return Ragged(ids[~missing], ends[offsets], None if weights is None else weights[~missing])

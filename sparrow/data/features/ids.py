@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
 from sparrow.data.features.base import POOLINGS, Holds, register_feature
-from sparrow.data.features.dynamic import with_presence, without_missing_ids
-from sparrow.data.features.mapped import MappedIds, filled, without_missing
-from sparrow.data.features.source import source_column
-from sparrow.data.values import Flat, cut_at_last, element_type, flatten, is_number, is_text, numbers
+from sparrow.data.features.dynamic import with_presence
+from sparrow.data.features.mapped import MappedIds, filled, kept_ids
+from sparrow.data.values import Flat, cut, element_type, flatten, is_number, is_text, numbers
 from sparrow.kernels.feed import Step
 
 
@@ -64,51 +62,36 @@ class IdFeature(MappedIds):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.pooling is not None:
-            fields.choice(f"feature '{self.name}': pooling", self.pooling, POOLINGS)
-        if self.weight_column is not None:
-            fields.string(f"feature '{self.name}': weight_column", self.weight_column)
+        where = self.check_fields((), ["weight_column", "weight_separator"], pooling=POOLINGS)
         if self.weight_separator is not None:
-            fields.string(f"feature '{self.name}': weight_separator", self.weight_separator)
             if self.weight_column is not None:
-                raise ValueError(f"feature '{self.name}': weight_column and weight_separator exclude each other")
+                raise ValueError(f"{where}: weight_column and weight_separator exclude each other")
             if self.weight_separator == self.separator:
-                raise ValueError(f"feature '{self.name}': separator and weight_separator must differ")
-
-    @property
-    def part(self) -> str:
-        """Ids."""
-        return "ids"
+                raise ValueError(f"{where}: separator and weight_separator must differ")
 
     @property
     def combiner(self) -> str | None:
-        """The pooling."""
         return self.pooling
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of ids and of weights."""
         ids = super().columns
         return ids if self.weight_column is None else tuple(dict.fromkeys((*ids, self.weight_column)))
 
     @property
     def one_id(self) -> str | None:
-        """The column of ids, unless it has a separator or is computed."""
         return self.id_column if self.compute is None and self.separator is None else None
 
     @property
     def may_hold_lists(self) -> bool:
-        """Whether it has weights or a pooling."""
         return self.weight_column is not None or self.pooling is not None
 
     def holds(self, column: str) -> Holds:
-        """Return words for ids, or for their weights."""
         if column == self.weight_column:
             return Holds(f"as many weights as ids of '{self.id_column}'")
         return super().holds(column)
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Refuse ids that are not integers or strings, and weights that are not numbers."""
         element = element_type(kind)
         if self.compute is None and self.weight_separator is not None and not is_text(element):
             example = f"'7{self.weight_separator}0.5'"
@@ -120,7 +103,6 @@ class IdFeature(MappedIds):
         return f"feature '{self.name}' needs weights (numbers, or lists of them), the column holds {kind}"
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """Return the compiled conversion, with the weights, if any."""
         step = super().step(kinds)
         if step is None:
             return None
@@ -133,23 +115,17 @@ class IdFeature(MappedIds):
         rows, flat = self._read(columns, problems)
         if not self._is_weighted and flat.offsets is None:
             return rows
-        offsets = np.arange(len(rows) + 1) if flat.offsets is None else flat.offsets
-        weights = self._weights(columns, offsets, problems) if self._is_weighted else None
-        bags = without_missing(rows, offsets, weights)
+        bags = kept_ids(rows, rows >= 0, flat, self._weights(columns, flat, problems))
         default = self._default_row(element_type(flat.entries.type))
-        return bags if default < 0 else filled(bags, default, offsets)
+        return bags if default < 0 else filled(bags, default, flat)
 
     def _dynamic_ids(self, columns: Any, problems: Problems) -> Values:
         """(batch, 3) int32 where a row holds one id, as `with_presence` returns them; else `Ragged` raw ids."""
         ids, missing, flat = self._read_raw(columns, problems)
         if not self._is_weighted and flat.offsets is None:
             return with_presence(ids, missing)
-        offsets = np.arange(len(ids) + 1) if flat.offsets is None else flat.offsets
-        weights = self._weights(columns, offsets, problems) if self._is_weighted else None
-        bags = without_missing_ids(ids, missing, offsets, weights)
-        return (
-            bags if self.default is None else filled(bags, self._raw_default(element_type(flat.entries.type)), offsets)
-        )
+        bags = kept_ids(ids, ~missing, flat, self._weights(columns, flat, problems))
+        return bags if self.default is None else filled(bags, self._raw_default(element_type(flat.entries.type)), flat)
 
     @property
     def _is_weighted(self) -> bool:
@@ -157,39 +133,29 @@ class IdFeature(MappedIds):
 
     def _entries(self, columns: Any, problems: Problems) -> Flat:
         flat = super()._entries(columns, problems)
-        return (
-            flat
-            if self.weight_separator is None
-            else Flat(cut_at_last(flat.entries, self.weight_separator)[0], flat.offsets)
-        )
+        if self.weight_separator is None:
+            return flat
+        return Flat(cut(flat.entries, self.weight_separator, at_last=True)[0], flat.offsets)
 
-    def _weights(self, columns: Any, offsets: npt.NDArray[np.int64], problems: Problems) -> npt.NDArray[np.float32]:
+    def _weights(self, columns: Any, ids: Flat, problems: Problems) -> npt.NDArray[np.float32] | None:
+        """Return a weight for each of the entries ``ids``; None: they have none."""
+        if not self._is_weighted:
+            return None
         column = self.weight_column or self.id_column
-        compute = self.compute if self.weight_column is None else None
-        flat = flatten(source_column(column, compute, columns, problems), self.separator)
+        given = self.source(columns, problems) if self.weight_column is None else columns.column(column)
+        flat = flatten(given, self.separator)
         if self.weight_separator is not None:
-            flat = Flat(cut_at_last(flat.entries, self.weight_separator)[1], flat.offsets)
-        own = np.arange(len(flat.entries) + 1) if flat.offsets is None else flat.offsets
-        ids, weights = np.diff(offsets), np.diff(own)
-        differ = np.flatnonzero(ids != weights)
+            flat = Flat(cut(flat.entries, self.weight_separator, at_last=True)[1], flat.offsets)
+        counts, weights = ids.lengths, flat.lengths
+        differ = np.flatnonzero(counts != weights)
         if differ.size:
+            column_of_ids = f"column '{self.id_column}'"
             problems.add(
                 column,
                 differ,
-                lambda i: (
-                    f"{ids[differ[i]]} ids in column '{self.id_column}' need as many weights, got {weights[differ[i]]}"
-                ),
+                lambda i: f"{counts[differ[i]]} ids in {column_of_ids} need as many weights, got {weights[differ[i]]}",
             )
-            return np.ones(int(offsets[-1]), np.float32)
+            return np.ones(len(ids.entries), np.float32)
         parsed = numbers(flat.entries)
-        bad = parsed.bad
-        if parsed.missing is not None:
-            bad = parsed.missing if bad is None else bad | parsed.missing
-        if bad is not None:
-            at, missing = np.flatnonzero(bad), parsed.missing
-            problems.add(
-                column,
-                flat.row_of(at),
-                lambda i: "a weight is missing" if missing is not None and missing[at[i]] else parsed.why(int(at[i])),
-            )
+        parsed.report(column, problems, flat.row_of, missing="a weight is missing")
         return parsed.values.astype(np.float32)

@@ -15,11 +15,9 @@ import pyarrow as pa
 from sparrow import fields
 from sparrow.data.computed import Computed
 from sparrow.data.errors import DataError, Problems, shown
-from sparrow.data.features.base import Feature, HashedWords, Holds, SparseFeature
+from sparrow.data.features.base import ColumnFeature, Feature, SparseFeature, TableUse
 from sparrow.data.features.dynamic import DynamicRows, raw_ids
-from sparrow.data.features.source import check_source, source_column
-from sparrow.data.hashing import hash_texts, modulo
-from sparrow.data.keys import hashed, through_dictionary
+from sparrow.data.hashing import hash_texts, hashed, modulo, through_dictionary
 from sparrow.data.values import (
     Flat,
     Parsed,
@@ -29,9 +27,10 @@ from sparrow.data.values import (
     is_compiled,
     is_number,
     is_text,
+    offsets_of,
 )
 from sparrow.data.vocabulary import Vocabulary, Words
-from sparrow.embedding import Dynamic, Ragged
+from sparrow.embedding import Ragged
 from sparrow.kernels.feed import Step, steps
 
 MAPPINGS: Final = ("num_buckets", "hash_bucket_size", "vocabulary", "dynamic")
@@ -41,7 +40,7 @@ AUTO: Final = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
-class MappedIds(SparseFeature):
+class MappedIds(ColumnFeature, SparseFeature):
     """The base of `IdFeature` and `SequenceFeature`: from entries to row numbers."""
 
     name: str
@@ -61,13 +60,7 @@ class MappedIds(SparseFeature):
     table: str | None = None
 
     def __post_init__(self) -> None:
-        fields.string("feature: name", self.name)
-        where = f"feature '{self.name}'"
-        fields.integer(f"{where}: embedding_dim", self.embedding_dim)
-        for field in ("column", "table", "separator"):
-            if getattr(self, field) is not None:
-                fields.string(f"{where}: {field}", getattr(self, field))
-        check_source(where, self.column, self.compute)
+        where = self.check_fields(["embedding_dim"], ["column", "table", "separator"])
         if isinstance(self.vocabulary, list):
             object.__setattr__(self, "vocabulary", tuple(self.vocabulary))
         given = [f for f in MAPPINGS if getattr(self, f) is not None]
@@ -90,25 +83,7 @@ class MappedIds(SparseFeature):
             raise ValueError(f"{where}: vocabulary_has_rows is about a file; leave it out")
 
     @property
-    def hashed_words(self) -> HashedWords | None:
-        """The words of its column, where they are hashed as they are."""
-        if self.hash_bucket_size is None or self.compute is not None:
-            return None
-        return HashedWords(self.id_column, self.separator, self.as_integer, self.hash_bucket_size)
-
-    @property
-    def id_column(self) -> str:
-        """The column of ids; a computed one has the feature's name."""
-        return self.column or self.name
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The column of ids, or the columns that it is computed from."""
-        return (self.id_column,) if self.compute is None else self.compute.columns
-
-    @property
     def typed_columns(self) -> tuple[str, ...]:
-        """The column of ids, where strings are hashed as they are."""
         is_hashed = self.hash_bucket_size is not None or self.dynamic is not None
         return (self.id_column,) if is_hashed and self.compute is None and not self.as_integer else ()
 
@@ -127,7 +102,6 @@ class MappedIds(SparseFeature):
         return Vocabulary(self.vocabulary, where)
 
     def parse_words(self, data: bytes, where: str) -> Vocabulary:
-        """Return the vocabulary of a file's content."""
         return Vocabulary.parse(data, where, self.vocabulary_has_rows)
 
     def hold_words(self, words: Words) -> None:
@@ -167,19 +141,15 @@ class MappedIds(SparseFeature):
         return max(rows, self._unknown + 1) if isinstance(self._unknown, int) else rows + (self._unknown == "row")
 
     @property
-    def vocabulary_rules(self) -> Dynamic | None:
-        """How the ids get rows, where they come and go."""
-        return None if self.dynamic is None else self.dynamic.rules
+    def table_use(self) -> TableUse:
+        return dataclasses.replace(super().table_use, dynamic=None if self.dynamic is None else self.dynamic.rules)
 
     @property
     @abc.abstractmethod
     def may_hold_lists(self) -> bool:
         """Return whether a row may hold several ids without a separator."""
 
-    def holds(self, column: str) -> Holds:
-        """Ids."""
-        if self.compute is not None:
-            return Holds(self.compute.holds(column))
+    def words_for(self) -> str:
         if self.num_buckets is not None:
             words = f"integers from 0 to {self.num_buckets - 1}"
         elif self.words is not None:
@@ -190,11 +160,10 @@ class MappedIds(SparseFeature):
             words += f"; lists, or strings separated by {self.separator!r}"
         elif self.may_hold_lists:
             words += "; one per row, or lists"
-        return Holds(words + "; may be missing")
+        return words + "; may be missing"
 
     def is_single(self, column: str) -> bool:
-        """Return whether there is a default, which replaces a missing id, not a missing list."""
-        return self.default is not None if self.compute is None else self.compute.is_single(column)
+        return super().is_single(column) or (self.compute is None and self.default is not None)
 
     @property
     def _unknown(self) -> str | int:
@@ -211,11 +180,7 @@ class MappedIds(SparseFeature):
             return self._unknown
         return self.num_rows - 1 if self._unknown == "row" else -1
 
-    def refuse(self, column: str, kind: Any) -> str | None:
-        """Refuse ids that are not integers, strings, or lists of them."""
-        if self.compute is not None:
-            why = self.compute.refuse(column, kind)
-            return None if why is None else f"feature '{self.name}': {why}"
+    def refuse_column(self, kind: Any) -> str | None:
         element = element_type(kind)
         if is_text(element) or is_number(element):
             return None
@@ -327,7 +292,7 @@ class MappedIds(SparseFeature):
         )
 
     def _entries(self, columns: Any, problems: Problems) -> Flat:
-        return flatten(source_column(self.id_column, self.compute, columns, problems), self.separator)
+        return flatten(self.source(columns, problems), self.separator)
 
     def _read(self, columns: Any, problems: Problems) -> tuple[npt.NDArray[np.int32], Flat]:
         """Return the row numbers of all entries, -1 for none, and the entries."""
@@ -336,9 +301,7 @@ class MappedIds(SparseFeature):
         rows = parsed.values
         if parsed.missing is not None:
             rows = np.where(parsed.missing, np.int32(self._default_row(element_type(flat.entries.type))), rows)
-        if parsed.bad is not None:
-            at = np.flatnonzero(parsed.bad)
-            problems.add(self.id_column, flat.row_of(at), lambda i: parsed.why(int(at[i])))
+        parsed.report(self.id_column, problems, flat.row_of)
         return rows, flat
 
     def _read_raw(self, columns: Any, problems: Problems) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], Flat]:
@@ -350,9 +313,7 @@ class MappedIds(SparseFeature):
         if self.default is not None and missing.any():
             ids = np.where(missing, self._raw_default(element_type(flat.entries.type)), ids)
             missing = np.zeros_like(missing)
-        if parsed.bad is not None:
-            at = np.flatnonzero(parsed.bad)
-            problems.add(self.id_column, flat.row_of(at), lambda i: parsed.why(int(at[i])))
+        parsed.report(self.id_column, problems, flat.row_of)
         return ids, missing, flat
 
     def _raw_default(self, kind: Any) -> np.int64:
@@ -365,28 +326,26 @@ class MappedIds(SparseFeature):
         return made
 
 
-def filled(bags: Ragged, row: int | np.int64, given: npt.NDArray[np.int64]) -> Ragged:
+def filled(bags: Ragged, row: int | np.int64, given: Flat) -> Ragged:
     """Return bags with ``row``, of weight 1, as the only entry of rows that were ``given`` none.
 
-    >>> filled(Ragged(np.array([3, 4]), np.array([0, 0, 2])), 9, np.array([0, 0, 2])).to_lists()
+    >>> given = flatten(pa.array([[], [7, 8]]), None)
+    >>> filled(Ragged(np.array([3, 4]), np.array([0, 0, 2])), 9, given).to_lists()
     [[9], [3, 4]]
     """
-    empty = np.diff(given) == 0
+    empty = given.lengths == 0
     if not empty.any():
         return bags
     at = bags.offsets[:-1][empty]
-    offsets = bags.offsets + np.concatenate([[0], np.cumsum(empty)])
     weights = None if bags.weights is None else np.insert(bags.weights, at, 1.0)
-    return Ragged(np.insert(bags.values, at, row), offsets, weights)
+    return Ragged(np.insert(bags.values, at, row), bags.offsets + offsets_of(empty), weights)
 
 
-def without_missing(
-    rows: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], weights: npt.NDArray[np.float32] | None
+def kept_ids(
+    ids: npt.NDArray[Any], keep: npt.NDArray[np.bool_], flat: Flat, weights: npt.NDArray[np.float32] | None = None
 ) -> Ragged:
-    """Return bags without the entries that are -1."""
-    keep = rows >= 0
+    """Return bags of the ids that are there, or of their rows; ``flat``: the entries that they come from."""
+    offsets = np.arange(len(ids) + 1) if flat.offsets is None else flat.offsets
     if keep.all():
-        return Ragged(rows, offsets, weights)
-    ends = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(keep, out=ends[1:])
-    return Ragged(rows[keep], ends[offsets], None if weights is None else weights[keep])
+        return Ragged(ids, offsets, weights)
+    return Ragged(ids[keep], offsets_of(keep)[offsets], None if weights is None else weights[keep])

@@ -15,9 +15,8 @@ from sparrow.data.batch import Values
 from sparrow.data.computed import Computed
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.expressions import Expression, Vector
-from sparrow.data.features.base import POOLINGS, Feature, Holds, TableUse, register_feature
+from sparrow.data.features.base import POOLINGS, ColumnFeature, TableUse, register_feature
 from sparrow.data.features.embeddings import AutoDis, NumberEmbedding
-from sparrow.data.features.source import check_source, source_column
 from sparrow.data.values import element_type, flatten, is_compiled, is_number, is_text, numbers, plain
 from sparrow.embedding import Ragged
 from sparrow.kernels.feed import Step, steps
@@ -25,7 +24,7 @@ from sparrow.kernels.feed import Step, steps
 
 @register_feature("raw")
 @dataclasses.dataclass(frozen=True)
-class RawFeature(Feature):
+class RawFeature(ColumnFeature):
     """Numbers: ``x`` is filled where missing, then one transform if requested, then ``(x - mean) / std``.
 
     The transform is ``log(1 + max(x, 0))`` with ``log``; with ``log10_above`` a, ``log10(x)`` where ``x > a``, else
@@ -79,18 +78,12 @@ class RawFeature(Feature):
     pooling: str | None = None
 
     def __post_init__(self) -> None:
-        fields.string("feature: name", self.name)
-        where = f"feature '{self.name}'"
-        fields.integer(f"{where}: dim", self.dim)
+        where = self.check_fields(["dim"], ["column", "separator", "table"])
         fields.number(f"{where}: mean", self.mean)
         fields.number(f"{where}: std", self.std, above=0.0)
         if self.missing is not None:
             fields.number(f"{where}: missing", self.missing)
-        check_source(where, self.column, self.compute)
         self._check_transform(where)
-        for field in ("column", "separator", "table"):
-            if getattr(self, field) is not None:
-                fields.string(f"{where}: {field}", getattr(self, field))
         if self.embedding is not None:
             self._check_embedding(where)
         elif self.boundaries is not None:
@@ -129,32 +122,19 @@ class RawFeature(Feature):
 
     @property
     def part(self) -> str:
-        """Numbers, or the ids of buckets."""
         return "numbers" if self.boundaries is None else "ids"
 
     @property
     def width(self) -> int:
-        """``dim``, or the dim of the buckets' embedding."""
         return self.dim if self.boundaries is None or self.embedding_dim is None else self.embedding_dim
 
     @property
     def learned_embedding(self) -> tuple[NumberEmbedding, int] | None:
-        """The embedding that the model learns, and its dim."""
         return None if self.embedding is None or self.embedding_dim is None else (self.embedding, self.embedding_dim)
 
     @functools.cached_property
     def _expression(self) -> Expression:
         return Expression(self.expression or "x")
-
-    @property
-    def source_name(self) -> str:
-        """The column of numbers; a computed one has the feature's name."""
-        return self.column or self.name
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The column of numbers, or the columns that it is computed from."""
-        return (self.source_name,) if self.compute is None else self.compute.columns
 
     @property
     def table_use(self) -> TableUse | None:
@@ -165,22 +145,11 @@ class RawFeature(Feature):
         pooling = None if self.dim == 1 else self.pooling or "sum"
         return TableUse(self.table or self.name, self.embedding_dim, pooling, lambda: buckets)
 
-    def holds(self, column: str) -> Holds:
-        """Numbers."""
-        if self.compute is not None:
-            return Holds(self.compute.holds(column))
+    def words_for(self) -> str:
         count = "numbers" if self.dim == 1 else f"lists of {self.dim} numbers"
-        return Holds(count + ("; may be missing" if self.missing is not None else ""))
+        return count + ("; may be missing" if self.missing is not None else "")
 
-    def is_single(self, column: str) -> bool:
-        """Return whether a computed column reads single values."""
-        return self.compute is not None and self.compute.is_single(column)
-
-    def refuse(self, column: str, kind: Any) -> str | None:
-        """Refuse all but numbers, strings of numbers, or lists of them."""
-        if self.compute is not None:
-            why = self.compute.refuse(column, kind)
-            return None if why is None else f"feature '{self.name}': {why}"
+    def refuse_column(self, kind: Any) -> str | None:
         element = element_type(kind)
         if is_number(element) or is_text(element):
             return None
@@ -188,16 +157,16 @@ class RawFeature(Feature):
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """Return (batch, dim) float32, or int32 buckets: (batch,), or `Ragged` where a row has several."""
-        if self.boundaries is not None:
-            x = self.transform(self._read(columns, problems, self.dim))
-            buckets = np.searchsorted(self.boundaries, x.reshape(-1), side="right").astype(np.int32)
-            return buckets if self.dim == 1 else Ragged(buckets, np.arange(len(x) + 1, dtype=np.int64) * self.dim)
-        return self.transform(self._read(columns, problems, self.dim)).astype(np.float32)
+        x = self.transform(self._read(columns, problems))
+        if self.boundaries is None:
+            return x.astype(np.float32)
+        buckets = np.searchsorted(self.boundaries, x.reshape(-1), side="right").astype(np.int32)
+        return buckets if self.dim == 1 else Ragged(buckets, np.arange(len(x) + 1, dtype=np.int64) * self.dim)
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
         """Return the compiled conversion to numbers or buckets; NumPy transforms, because C++'s logarithms differ."""
         in_numpy = self.boundaries is not None and (self.dim != 1 or self._is_transformed)
-        if in_numpy or self.compute is not None or not is_compiled(kinds[self.source_name]):
+        if in_numpy or self.compute is not None or not is_compiled(kinds[self.id_column]):
             return None
         plain = self.boundaries is not None or not self._is_transformed
         return Step(
@@ -217,7 +186,6 @@ class RawFeature(Feature):
         return not is_plain or self.mean != 0.0 or self.std != 1.0
 
     def transform(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Apply the chosen transform, and standardize."""
         if self.expression is not None:
             x = self._by_expression(x)
         if self.log:
@@ -239,13 +207,13 @@ class RawFeature(Feature):
             )
         return made
 
-    def _read(self, columns: Any, problems: Problems, dim: int) -> npt.NDArray[np.float64]:
-        name = self.source_name
-        column = plain(source_column(name, self.compute, columns, problems))
+    def _read(self, columns: Any, problems: Problems) -> npt.NDArray[np.float64]:
+        name, dim = self.id_column, self.dim
+        column = plain(self.source(columns, problems))
         flat = flatten(column, self.separator)
         absent = np.zeros(0, np.bool_)
         if flat.offsets is not None or dim != 1:
-            counts = np.ones(len(column), np.int64) if flat.offsets is None else np.diff(flat.offsets)
+            counts = flat.lengths
             absent = (counts == 0) & column.is_null().to_numpy(zero_copy_only=False)  # a missing list: all are missing
             wrong = np.flatnonzero((counts != dim) & ~absent)
             if wrong.size:
@@ -254,9 +222,7 @@ class RawFeature(Feature):
                 )
                 return np.zeros((len(column), dim))
         parsed = numbers(flat.entries)
-        if parsed.bad is not None:
-            at, why = np.flatnonzero(parsed.bad), parsed.why
-            problems.add(name, flat.row_of(at), lambda i: why(int(at[i])))
+        parsed.report(name, problems, flat.row_of)
         x = parsed.values
         lacking = parsed.missing
         if absent.any():

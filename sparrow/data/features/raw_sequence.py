@@ -6,7 +6,6 @@ import dataclasses
 import functools
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,17 +13,15 @@ from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.computed import Computed
 from sparrow.data.errors import Problems
-from sparrow.data.features.base import Feature, Holds, TableUse, register_feature
+from sparrow.data.features.base import ENDS, ColumnFeature, TableUse, register_feature, truncated
 from sparrow.data.features.embeddings import NumberEmbedding
 from sparrow.data.features.numeric import RawFeature
-from sparrow.data.features.source import check_source, source_column
-from sparrow.data.features.truncated import truncated
-from sparrow.data.values import Flat, flatten, is_list, is_text, plain, with_one_entry
+from sparrow.data.values import Flat, flatten, is_list, is_text, offsets_of, plain, with_one_entry
 
 
 @register_feature("raw_sequence")
 @dataclasses.dataclass(frozen=True)
-class RawSequenceFeature(Feature):
+class RawSequenceFeature(ColumnFeature):
     """Numbers in order, such as the prices of the last items a user saw. Each element is read as `RawFeature` reads it.
 
     >>> batch = pa.RecordBatch.from_pydict({"prices": ["1;2;3", None, "4"]})
@@ -67,51 +64,36 @@ class RawSequenceFeature(Feature):
     table: str | None = None
 
     def __post_init__(self) -> None:
-        where = f"feature '{self.name}'"
-        check_source(where, self.column, self.compute)
+        where = self.check_fields(["max_length"], ["separator"], keep=ENDS)
         if self.boundaries is not None:
             object.__setattr__(self, "boundaries", tuple(self.boundaries))
         if self.element.separator is not None and self.value_separator == self.separator:
             raise ValueError(f"{where}: separator and value_separator must differ")
-        if self.separator is not None:
-            fields.string(f"{where}: separator", self.separator)
-        fields.integer(f"{where}: max_length", self.max_length)
         if self.boundaries is not None and self.dim != 1:
             raise ValueError(f"{where}: boundaries cut one number per element; leave out dim")
         if self.default is not None:
             fields.number(f"{where}: default", self.default)
-        fields.choice(f"{where}: keep", self.keep, ("last", "first"))
 
     @functools.cached_property
     def element(self) -> RawFeature:
-        """The feature that reads one element."""
         shared = {field.name for field in dataclasses.fields(RawFeature)} - {"pooling"}
         own = {name: getattr(self, name) for name in shared}
         return RawFeature(**{**own, "separator": self.value_separator, "compute": None})
 
     @property
     def part(self) -> str:
-        """Sequences of numbers, or the ids of buckets."""
         return "sequences" if self.boundaries is None else "ids"
 
     @property
     def sequence_length(self) -> int:
-        """The most elements."""
         return self.max_length
 
     @property
     def width(self) -> int:
-        """``dim``, or that of the buckets' embedding."""
         return self.element.width
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The column of numbers, or the columns that it is computed from."""
-        return self.element.columns if self.compute is None else self.compute.columns
-
-    @property
     def learned_embedding(self) -> tuple[NumberEmbedding, int] | None:
-        """The embedding of each element that the model learns, and its dim."""
         return self.element.learned_embedding
 
     @property
@@ -120,42 +102,28 @@ class RawSequenceFeature(Feature):
         use = self.element.table_use
         return None if use is None else dataclasses.replace(use, is_ordered=True)
 
-    def holds(self, column: str) -> Holds:
-        """Return the words of an element, as lists."""
-        if self.compute is not None:
-            return Holds(self.compute.holds(column))
+    def words_for(self) -> str:
         text = "" if self.separator is None else f", or texts with {self.separator!r} between"
-        return Holds(f"lists of {self.element.holds(column).words}{text}")
+        return f"lists of {self.element.words_for()}{text}"
 
-    def is_single(self, column: str) -> bool:
-        """Return whether a computed column reads single values."""
-        return self.compute is not None and self.compute.is_single(column)
-
-    def refuse(self, column: str, kind: Any) -> str | None:
-        """Take lists of elements, or texts."""
-        if self.compute is not None:
-            why = self.compute.refuse(column, kind)
-            return None if why is None else f"feature '{self.name}': {why}"
+    def refuse_column(self, kind: Any) -> str | None:
         if is_text(kind) and self.separator is None and self.max_length > 1:
             return f"feature '{self.name}' needs a separator between the elements of a text, as the column holds {kind}"
-        return self.element.refuse(column, kind.value_type if is_list(kind) else kind)
+        return self.element.refuse_column(kind.value_type if is_list(kind) else kind)
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """Return `Ragged`: (elements, dim) float32, or int32 buckets."""
-        name = self.element.source_name
-        flat = flatten(plain(source_column(name, self.compute, columns, problems)), self.separator)
+        flat = flatten(plain(self.source(columns, problems)), self.separator)
         if self.default is not None:
             flat = self._with_default(flat)
         inner = Problems(len(flat.entries))
-        values = self.element.convert(pa.RecordBatch.from_arrays([flat.entries], [name]), inner)
-        if inner.rows is not None and inner.first is not None:
-            at, (first, _, why) = np.flatnonzero(inner.rows), inner.first
-            problems.add(name, flat.row_of(at), lambda i: why if at[i] == first else "an element cannot be read")
+        values = self.element.convert(pa.RecordBatch.from_arrays([flat.entries], [self.id_column]), inner)
+        problems.add_inner(inner, flat.rows)
         offsets = flat.offsets
         if offsets is None:  # one element per row, or none where it is missing
             there = ~flat.entries.is_null().to_numpy(zero_copy_only=False)
-            values, offsets = values[there], np.concatenate([[0], np.cumsum(there)])
-        return truncated(values, offsets.astype(np.int64), self.max_length, self.keep)
+            values, offsets = values[there], offsets_of(there)
+        return truncated(values, offsets, self.max_length, self.keep)
 
     def _with_default(self, flat: Flat) -> Flat:
         """Return the elements with one of default numbers in each row that has none."""

@@ -10,15 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems, shown
-from sparrow.data.features.base import POOLINGS, TableUse, register_feature
-from sparrow.data.features.dynamic import without_missing_ids
-from sparrow.data.features.mapped import MappedIds, without_missing
-from sparrow.data.features.truncated import truncated
+from sparrow.data.features.base import ENDS, POOLINGS, TableUse, register_feature, truncated
+from sparrow.data.features.mapped import MappedIds, kept_ids
 from sparrow.data.values import Flat, element_type, is_text, with_one_entry
-from sparrow.embedding import Ragged
 from sparrow.kernels.feed import Step
 
 
@@ -52,39 +48,25 @@ class SequenceFeature(MappedIds):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        where = f"feature '{self.name}'"
-        fields.integer(f"{where}: max_length", self.max_length)
-        fields.choice(f"{where}: keep", self.keep, ("last", "first"))
-        if self.pooling is not None:
-            fields.choice(f"{where}: pooling", self.pooling, POOLINGS)
-
-    @property
-    def part(self) -> str:
-        """Ids."""
-        return "ids"
+        self.check_fields(["max_length"], keep=ENDS, pooling=POOLINGS)
 
     @property
     def sequence_length(self) -> int | None:
-        """The most elements of a sequence in order; None where they are pooled."""
         return self.max_length if self.pooling is None else None
 
     @property
     def table_use(self) -> TableUse:
-        """The table, and whether its rows stay in order."""
         return dataclasses.replace(super().table_use, is_ordered=self.pooling is None)
 
     @property
     def combiner(self) -> str | None:
-        """The pooling; a sequence that is not pooled looks its ids up one by one."""
         return self.pooling
 
     @property
     def may_hold_lists(self) -> bool:
-        """Return True: a sequence is a list."""
         return True
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """Return the compiled conversion, with the length."""
         step = super().step(kinds)
         if step is None or (self.value_separator is not None and is_text(element_type(kinds[self.id_column]))):
             return None
@@ -99,14 +81,11 @@ class SequenceFeature(MappedIds):
             ids, missing, flat = self._read_raw(columns, problems)
             if self.pooling is None and flat.offsets is not None:
                 self._refuse_missing(flat, missing, problems)
-            offsets = np.arange(len(ids) + 1) if flat.offsets is None else flat.offsets
-            bags = without_missing_ids(ids, missing, offsets, None)
+            bags = kept_ids(ids, ~missing, flat)
         else:
             rows, flat = self._read(columns, problems)
-            if self.pooling is None and flat.offsets is not None:
-                bags = Ragged(rows, flat.offsets)
-            else:
-                bags = without_missing(rows, np.arange(len(rows) + 1) if flat.offsets is None else flat.offsets, None)
+            keeps_all = self.pooling is None and flat.offsets is not None
+            bags = kept_ids(rows, np.ones(len(rows), np.bool_) if keeps_all else rows >= 0, flat)
         return truncated(bags.values, bags.offsets, self.max_length, self.keep)
 
     def _entries(self, columns: Any, problems: Problems) -> Flat:

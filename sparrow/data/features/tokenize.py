@@ -1,4 +1,4 @@
-"""`TokenizeFeature`: the tokens of a text, pooled."""
+"""`TokenizeFeature`: the tokens of a text, pooled; `Tokenizer`: a tokenizer.json, read by its library."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import dataclasses
 import functools
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.computed import Computed
-from sparrow.data.errors import Problems
-from sparrow.data.features.base import POOLINGS, Holds, SparseFeature, register_feature
-from sparrow.data.features.source import check_source, source_column
-from sparrow.data.tokenizer import Tokenizer
-from sparrow.data.values import element_type, is_list, is_text, plain
+from sparrow.data.errors import DataError, Problems
+from sparrow.data.features.base import POOLINGS, ColumnFeature, SparseFeature, register_feature
+from sparrow.data.values import element_type, is_list, is_text, offsets_of, plain
 from sparrow.data.vocabulary import Words
 from sparrow.embedding import Ragged
+from sparrow.files import AnyPath, at
 
 _HALF: Final = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: 0x20}
 _CHINESE: Final = re.compile(r"\s*([\u3400-\u4dbf\u4e00-\u9fff])\s*")
@@ -36,9 +36,61 @@ NORMALIZERS: Final[Mapping[str, Callable[[str], str]]] = {
 }
 
 
+class Tokenizer(Words):
+    """From texts to the numbers of their tokens. Special tokens are not added.
+
+    Attributes:
+      where: the file.
+    """
+
+    suffix: ClassVar[str] = ".json"
+
+    def __init__(self, content: bytes, where: str) -> None:
+        self._content, self.where = content, where
+
+    @classmethod
+    def load(cls, path: str | AnyPath) -> Tokenizer:
+        try:
+            return cls(at(path).read_bytes(), str(path))
+        except OSError as error:
+            raise DataError(f"the tokenizer cannot be read: {error.strerror}", str(path)) from None
+
+    @property
+    def content(self) -> bytes:
+        return self._content
+
+    @functools.cached_property
+    def _model(self) -> Any:
+        try:
+            import tokenizers
+        except ImportError:
+            raise DataError(
+                "a tokenizer needs the library tokenizers: pip install 'sparrow-rec[tokenize]'", self.where
+            ) from None
+        try:
+            made = tokenizers.Tokenizer.from_str(self._content.decode("utf-8"))
+        except Exception as error:  # the library raises no type of its own
+            raise DataError(f"is not a tokenizer.json: {error}", self.where) from None
+        made.no_padding()  # padding and truncation are for models of language
+        made.no_truncation()
+        return made
+
+    @property
+    def num_rows(self) -> int:
+        """The rows that a table needs: one for each number that a token may have."""
+        numbers = self._model.get_vocab(with_added_tokens=True).values()
+        return max(numbers, default=0) + 1
+
+    def encode(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Return the numbers of the tokens, text after text, and the number of tokens in each."""
+        found = [part.ids for part in self._model.encode_batch(list(texts), add_special_tokens=False)]
+        lengths = np.array([len(ids) for ids in found], np.int64)
+        return np.array([number for ids in found for number in ids], np.int32), lengths
+
+
 @register_feature("tokenize")
 @dataclasses.dataclass(frozen=True)
-class TokenizeFeature(SparseFeature):
+class TokenizeFeature(ColumnFeature, SparseFeature):
     """The tokens of a text, whose embeddings are pooled. It needs the library ``tokenizers``.
 
     ``pip install 'sparrow-rec[tokenize]'`` installs it.
@@ -70,27 +122,10 @@ class TokenizeFeature(SparseFeature):
     table: str | None = None
 
     def __post_init__(self) -> None:
-        fields.string("feature: name", self.name)
-        where = f"feature '{self.name}'"
-        fields.integer(f"{where}: embedding_dim", self.embedding_dim)
-        for field in ("column", "table", "vocabulary"):
-            if getattr(self, field) is not None:
-                fields.string(f"{where}: {field}", getattr(self, field))
-        check_source(where, self.column, self.compute)
-        fields.choice(f"{where}: pooling", self.pooling, POOLINGS)
+        where = self.check_fields(["embedding_dim"], ["column", "table", "vocabulary"], pooling=POOLINGS)
         object.__setattr__(self, "normalize", tuple(self.normalize))
         for name in self.normalize:
             fields.choice(f"{where}: normalize", name, NORMALIZERS)
-
-    @property
-    def part(self) -> str:
-        """Ids."""
-        return "ids"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The column of texts, or the columns that it is computed from."""
-        return (self.column or self.name,) if self.compute is None else self.compute.columns
 
     @functools.cached_property
     def words(self) -> Tokenizer:
@@ -98,7 +133,6 @@ class TokenizeFeature(SparseFeature):
         return Tokenizer.load(self.vocabulary)
 
     def parse_words(self, data: bytes, where: str) -> Words:
-        """Return the tokenizer of a file's content."""
         return Tokenizer(data, where)
 
     def hold_words(self, words: Words) -> None:
@@ -107,36 +141,28 @@ class TokenizeFeature(SparseFeature):
 
     @property
     def num_rows(self) -> int:
-        """Rows that its table needs: one for each token."""
         return self.words.num_rows
 
     @property
     def combiner(self) -> str | None:
-        """The pooling."""
         return self.pooling
 
-    def holds(self, column: str) -> Holds:
-        """Texts."""
-        return Holds("texts; may be missing" if self.compute is None else self.compute.holds(column))
+    def words_for(self) -> str:
+        return "texts; may be missing"
 
     def is_single(self, column: str) -> bool:
-        """Return True: a row has one text."""
         return self.compute is None or self.compute.is_single(column)
 
-    def refuse(self, column: str, kind: Any) -> str | None:
-        """Refuse all but single strings."""
-        if self.compute is not None:
-            why = self.compute.refuse(column, kind)
-            return None if why is None else f"feature '{self.name}': {why}"
+    def refuse_column(self, kind: Any) -> str | None:
         if is_text(element_type(kind)) and not is_list(kind):
             return None
         return f"feature '{self.name}' cuts texts into tokens, the column holds {kind}"
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """Return `Ragged`: the numbers of the tokens."""
-        column = plain(source_column(self.column or self.name, self.compute, columns, problems))
+        column = plain(self.source(columns, problems))
         texts = [text or self.default or "" for text in column.cast(pa.string()).to_pylist()]
         for name in self.normalize:
             texts = list(map(NORMALIZERS[name], texts))
         tokens, lengths = self.words.encode(texts)
-        return Ragged(tokens, np.concatenate([[0], np.cumsum(lengths)]))
+        return Ragged(tokens, offsets_of(lengths))

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sparrow.data.batch import Batch, Values, join, take
@@ -80,9 +79,6 @@ class Masks(Sampler):
         for (part, name), missing in self._missing.items():
             held = parts.setdefault(part, dict(getattr(batch, part)))
             if name in held:
-                held[name] = _replaced(held[name], missing, hidden)
+                places = np.where(hidden, len(hidden), np.arange(len(hidden)))
+                held[name] = take(join([held[name], missing]), places)
         return dataclasses.replace(batch, **parts)
-
-
-def _replaced(values: Values, missing: Values, hidden: npt.NDArray[np.bool_]) -> Values:
-    return take(join([values, missing]), np.where(hidden, len(hidden), np.arange(len(hidden))))

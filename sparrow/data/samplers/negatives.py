@@ -14,8 +14,7 @@ from sparrow.data.batch import Batch
 from sparrow.data.errors import DataError
 from sparrow.data.features import Feature
 from sparrow.data.samplers.base import ID, Sampler, drawn_bits
-from sparrow.data.samplers.edges import Edges, EdgeTable
-from sparrow.data.samplers.items import Items
+from sparrow.data.samplers.items import Edges, EdgeTable, Items
 from sparrow.data.sources.base import BadRows, Source
 
 _HARD = 1

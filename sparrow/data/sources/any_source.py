@@ -55,12 +55,12 @@ def opened(given: Any) -> Source:
 
 def _of_path(path: str, like: Sequence[Source]) -> Source:
     ending = _ending(path)
-    for fits in (_has_ending, _is_of_kind):
-        for source in like:
-            inner = _innermost(source)
-            if _has_path(inner) and fits(inner, ending):
-                made: Any = dataclasses.replace(inner, path=path)  # type: ignore[type-var]
-                return _around(source, made)
+    files = [(source, inner) for source in like if hasattr(inner := _innermost(source), "path")]
+    by_ending = [pair for pair in files if _ending(_first_path(pair[1])) == ending]
+    by_kind = [pair for pair in files if isinstance(pair[1], Csv if ending in TEXT else Parquet)]
+    for source, inner in (by_ending or by_kind)[:1]:
+        made: Any = dataclasses.replace(inner, path=path)  # type: ignore[type-var]
+        return _around(source, made)
     if ending in TEXT:
         return Csv(path, separator="\t" if ending == ".tsv" else ",")
     return Parquet(path)
@@ -72,19 +72,8 @@ def _ending(path: str) -> str:
     return os.path.splitext(stem)[1] if ending in PACKED else ending
 
 
-def _has_path(source: Source) -> bool:
-    return dataclasses.is_dataclass(source) and "path" in (field.name for field in dataclasses.fields(source))
-
-
-def _has_ending(source: Source, ending: str) -> bool:
-    """Return whether the files that a source reads have this ending."""
-    path: Any = source.path  # type: ignore[attr-defined]
-    return _ending(str(path if isinstance(path, str) else next(iter(path), ""))) == ending
-
-
-def _is_of_kind(source: Source, ending: str) -> bool:
-    """Return whether a source reads such files, whatever the ending of its own."""
-    return isinstance(source, Csv) if ending in TEXT else isinstance(source, Parquet)
+def _first_path(source: Any) -> str:
+    return str(source.path if isinstance(source.path, str) else next(iter(source.path), ""))
 
 
 def _innermost(source: Source) -> Source:

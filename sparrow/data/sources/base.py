@@ -5,11 +5,12 @@ from __future__ import annotations
 import abc
 import collections
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from sparrow.data.errors import DataError, MissingColumn
 from sparrow.kernels.feed import Encoded, EncodedText
@@ -37,6 +38,25 @@ class Rows:
     place: Callable[[int], str]
     skipped: int = 0
     refused: Sequence[tuple[str, str, str]] = ()
+
+    def taken(self, kept: npt.NDArray[np.int64], table: Any) -> Rows:
+        """Return ``table``, which holds the rows ``kept`` of these."""
+        return dataclasses.replace(self, table=table, place=lambda row: self.place(int(kept[row])))
+
+    def without(
+        self, bad: npt.NDArray[np.bool_], why: Callable[[int], str], column: Callable[[int], str], bad_rows: BadRows
+    ) -> Rows:
+        """Return the rows without bad ones, which are refused, or raise `DataError`; both functions take a row."""
+        lost = np.flatnonzero(bad).tolist()
+        if not lost:
+            return self
+        if bad_rows == "error":
+            raise DataError(why(lost[0]), self.file, self.place(lost[0]), column(lost[0]))
+        rows = self.table.take(pa.array(lost)).to_pylist()
+        refused = [(self.place(row), why(row), str(own)) for row, own in zip(lost, rows, strict=True)]
+        kept = np.flatnonzero(~bad)
+        left = self.taken(kept, self.table.take(pa.array(kept)))
+        return dataclasses.replace(left, skipped=self.skipped + len(lost), refused=[*self.refused, *refused])
 
 
 class Reader(abc.ABC):
@@ -90,6 +110,11 @@ class Reader(abc.ABC):
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """Return the rows of one chunk. Called by several threads at a time."""
 
+    def tables(self, bad_rows: BadRows = "error") -> Iterator[Any]:
+        """Yield the Arrow table of each chunk."""
+        for chunk in range(self.num_chunks):
+            yield self.read(chunk, bad_rows).table
+
 
 class ReaderOver(Reader):
     """A reader with the chunks of another one, and other columns."""
@@ -99,17 +124,14 @@ class ReaderOver(Reader):
 
     @property
     def num_chunks(self) -> int:
-        """The chunks of the inner reader."""
         return self.inner.num_chunks
 
     @property
     def num_rows(self) -> int | None:
-        """From the inner reader."""
         return self.inner.num_rows
 
     @property
     def fingerprint(self) -> str:
-        """From the inner reader."""
         return self.inner.fingerprint
 
 

@@ -1,9 +1,10 @@
-"""Synthetic clicks as a source, and as Parquet files."""
+"""Synthetic clicks with a planted truth, so that the best possible result is known: as a source, and as files."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,83 @@ from sparrow import fields
 from sparrow.data.features import Feature, IdFeature, RawFeature
 from sparrow.data.hashing import hash_integers
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
-from sparrow.data.synthetic import Clicks
 from sparrow.metrics import ExactAUC
+
+
+@dataclasses.dataclass(frozen=True)
+class Clicks:
+    """Endless impressions whose click probability is known: a factorization machine over Zipf-distributed ids.
+
+    Every id of every field has a weight and a short vector, drawn once from the seed. An impression draws one id per
+    field and some counts ``x``, its true log-odds are
+    ``bias + Σ weight + Σ_{i<j} <vector_i, vector_j> + Σ slope * log(1 + x)``, and its label is a coin thrown with that
+    probability. No model can rank better than the true probability does.
+
+    >>> batch = Clicks(fields=3, rows=100).batch(0, 4)
+    >>> batch.ids.shape, batch.labels.shape, batch.probabilities.shape
+    ((4, 3), (4,), (4,))
+
+    Attributes:
+      fields: categorical fields per impression.
+      rows: distinct ids per field.
+      factors: length of the vectors.
+      exponent: the exponent of the Zipf distribution of ids.
+      bias: the log-odds of an average impression.
+      seed: the seed of all draws.
+      counts: numeric columns per impression, integers of 0 or more.
+    """
+
+    fields: int = 8
+    rows: int = 1000
+    factors: int = 4
+    exponent: float = 1.05
+    bias: float = -1.0
+    seed: int = 0
+    counts: int = 0
+
+    @dataclasses.dataclass(frozen=True)
+    class Batch:
+        """Impressions: ids (batch, fields), labels and true probabilities (batch,), counts (batch, counts)."""
+
+        ids: npt.NDArray[np.int32]
+        labels: npt.NDArray[np.float32]
+        probabilities: npt.NDArray[np.float64]
+        counts: npt.NDArray[np.int64]
+
+    @functools.cached_property
+    def _truth(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        rng = np.random.default_rng([self.seed, 1])
+        weights = rng.normal(0.0, 1.2 / np.sqrt(self.fields), (self.fields, self.rows))
+        pairs = self.fields * (self.fields - 1) / 2
+        scale = (0.8 / np.sqrt(max(pairs, 1.0) * self.factors)) ** 0.5
+        vectors = rng.normal(0.0, scale, (self.fields, self.rows, self.factors))
+        popularity = np.cumsum(np.arange(1, self.rows + 1, dtype=np.float64) ** -self.exponent)
+        return weights, vectors, popularity / popularity[-1]
+
+    def batch(self, index: int, size: int) -> Batch:
+        """Return the ``index``-th batch of ``size`` impressions; the same one every time."""
+        weights, vectors, cumulative = self._truth
+        rng = np.random.default_rng([self.seed, 2, index])
+        ids = np.searchsorted(cumulative, rng.random((size, self.fields))).astype(np.int32)
+        field = np.arange(self.fields)
+        chosen = vectors[field, ids]  # (size, fields, factors)
+        pairs = 0.5 * (np.square(chosen.sum(axis=1)) - np.square(chosen).sum(axis=1)).sum(axis=1)
+        counts, slopes = self._counts(index, size)
+        log_odds = self.bias + weights[field, ids].sum(axis=1) + pairs + np.log1p(counts) @ slopes
+        probabilities = 1.0 / (1.0 + np.exp(-log_odds))
+        labels = (rng.random(size) < probabilities).astype(np.float32)
+        return self.Batch(ids, labels, probabilities, counts)
+
+    def _counts(self, index: int, size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Return counts with a long tail, and the true slopes of their logarithms; other draws do not change."""
+        slopes = np.random.default_rng([self.seed, 3]).normal(0.0, 0.6 / np.sqrt(max(self.counts, 1)), self.counts)
+        drawn = np.random.default_rng([self.seed, 4, index]).normal(1.0, 1.5, (size, self.counts))
+        return np.exp(drawn).astype(np.int64), slopes
+
+    def batches(self, count: int, size: int, start: int = 0) -> Iterator[Batch]:
+        """Yield ``count`` batches, the ``start``-th first."""
+        for index in range(start, start + count):
+            yield self.batch(index, size)
 
 
 @register_source("clicks")
@@ -63,7 +139,6 @@ class ClickLog(Source):
 
     @property
     def truth(self) -> Clicks:
-        """The generator."""
         return Clicks(
             fields=self.fields,
             rows=self.ids,
@@ -78,8 +153,7 @@ class ClickLog(Source):
         """Return the AUC of the true probabilities on these impressions, which a model can beat only by luck."""
         metric = ExactAUC()
         reader, state = self.open(["label", "probability"]), metric.init()
-        for chunk in range(reader.num_chunks):
-            table = reader.read(chunk, "error").table
+        for table in reader.tables():
             state = metric.update(state, table["probability"].to_numpy(), table["label"].to_numpy())
         return float(metric.compute(state))
 
@@ -90,12 +164,10 @@ class ClickLog(Source):
         return counts + [IdFeature(name, num_buckets=self.ids, embedding_dim=embedding_dim) for name in ids]
 
     def column_names(self) -> list[str]:
-        """Return the names of label, true probability, counts and ids."""
         counts = [f"count_{i}" for i in range(self.counts)]
         return ["label", "probability", *counts, *(f"id_{i}" for i in range(self.fields))]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Check the columns."""
         check_columns("generated clicks", columns, self.column_names())
         return ClickReader(self, columns)
 
@@ -110,27 +182,22 @@ class ClickReader(Reader):
 
     @property
     def num_chunks(self) -> int:
-        """Batches of the generator."""
         return -(-self._log.impressions // self._log.chunk_rows)
 
     @property
     def num_rows(self) -> int:
-        """The number of impressions."""
         return self._log.impressions
 
     @property
     def fingerprint(self) -> str:
-        """The options that the impressions depend on."""
         return repr(self._log)
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Floats for labels and probabilities, else integers."""
         kinds = {"label": pa.float32(), "probability": pa.float64(), "count": pa.int64(), "id": pa.int32()}
         return [("generated clicks", {column: kinds[column.partition("_")[0]] for column in self._columns})]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """Return one batch of the generator."""
         first = chunk * self._log.chunk_rows
         rows = min(self._log.chunk_rows, self._log.impressions - first)
         table = _table(self._truth.batch(self._log.start + chunk, self._log.chunk_rows)).slice(0, rows)
@@ -141,8 +208,8 @@ def write_clicks(log: ClickLog, path: str | Path) -> None:
     """Write generated impressions to a Parquet file, one row group per chunk."""
     reader = log.open(log.column_names())
     with pq.ParquetWriter(str(path), reader.read(0, "error").table.schema) as writer:
-        for chunk in range(reader.num_chunks):
-            writer.write_table(reader.read(chunk, "error").table)
+        for table in reader.tables():
+            writer.write_table(table)
 
 
 def write_criteo(log: ClickLog, path: str | Path) -> None:
@@ -154,8 +221,7 @@ def write_criteo(log: ClickLog, path: str | Path) -> None:
         raise ValueError(f"Criteo's format has 13 counts and 26 fields, got {log.counts} and {log.fields}")
     reader = log.open(log.column_names())
     with Path(path).open("w", newline="\n") as file:
-        for chunk in range(reader.num_chunks):
-            table = reader.read(chunk, "error").table
+        for table in reader.tables():
             columns = [table["label"].to_numpy().astype(np.int64).tolist()]
             columns += [[x or "" for x in table[f"count_{i}"].to_pylist()] for i in range(13)]
             columns += [_hexadecimal(i, table[f"id_{i}"].to_numpy()) for i in range(26)]

@@ -43,11 +43,9 @@ class Criteo(Source):
             raise ValueError("source 'criteo': days belong to the terabyte logs, which have no part 'test'")
 
     def column_names(self) -> list[str]:
-        """Return the columns of the published layout."""
         return [*([] if self.part == "test" else ["label"]), *COUNTS, *CATEGORIES]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Find the files."""
         return Csv(
             path=self._files(),
             columns=tuple(self.column_names()),

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from sparrow import fields
 from sparrow.data.errors import DataError
-from sparrow.data.hashing import hash_integers
-from sparrow.data.keys import hashed
+from sparrow.data.hashing import hash_integers, hashed
 from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source, register_source
 from sparrow.data.values import element_type, is_list, is_number, is_text
 from sparrow.kernels.feed import Encoded, EncodedText
@@ -62,11 +61,9 @@ class HeldOut(Source):
         fields.integers_of(self, "seed", at_least=0)
 
     def column_names(self) -> list[str]:
-        """Return the columns of the other source."""
         return self.source.column_names()
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Open the other source."""
         more = [column for column in (self.by, self.time) if column is not None and column not in columns]
         needed = [*columns, *more]
         return _HeldOutReader(self, self.source.open(needed), list(columns))
@@ -86,14 +83,12 @@ class _HeldOutReader(ReaderOver):
 
     @property
     def fingerprint(self) -> str:
-        """The other reader's, and the cut."""
         cut = self._held_out
         newest = "" if cut.time is None else f"-{cut.time}"
         return f"{self.inner.fingerprint}-{cut.part}-{cut.share:g}-{cut.by}-{cut.seed}{newest}"
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """The requested columns."""
         return [(file, {name: kinds[name] for name in self._columns}) for file, kinds in self.inner.schemas]
 
     def fetch(self, chunk: int) -> Encoded | EncodedText | None:
@@ -103,15 +98,12 @@ class _HeldOutReader(ReaderOver):
         return None if cut.by is not None or cut.time is not None or is_nested else self.inner.fetch(chunk)
 
     def chosen(self, chunk: int, rows: int) -> npt.NDArray[np.bool_]:
-        """Return the mask of the part's rows."""
         return self._of_part(self._by_number(chunk, rows))
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """Return the rows of the part in one chunk."""
         rows = self.inner.read(chunk, bad_rows)
         kept = np.flatnonzero(self._of_part(self._is_held_out(chunk, rows.table)))
-        table = rows.table.select(self._columns).take(pa.array(kept))
-        return dataclasses.replace(rows, table=table, place=lambda row: rows.place(int(kept[row])))
+        return rows.taken(kept, rows.table.select(self._columns).take(pa.array(kept)))
 
     def _is_held_out(self, chunk: int, table: Any) -> npt.NDArray[np.bool_]:
         cut = self._held_out
@@ -157,10 +149,7 @@ _BEGINS: Final[dict[tuple[str, str, float], float]] = {}
 def newest_from(source: Source, column: str, share: float) -> float:
     """Return the time at which the newest share of the rows begins, exactly."""
     reader = source.open([column])
-    parts = [
-        numbers_of(reader.read(chunk, "skip").table[column].combine_chunks(), column)
-        for chunk in range(reader.num_chunks)
-    ]
+    parts = [numbers_of(table[column].combine_chunks(), column) for table in reader.tables("skip")]
     times = np.concatenate([np.zeros(0), *parts])
     times = np.sort(times[~np.isnan(times)])
     file = reader.schemas[0][0]

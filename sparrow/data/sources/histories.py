@@ -16,6 +16,7 @@ from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Source, register_source
 from sparrow.data.sources.held_out import numbers_of
 from sparrow.data.sources.memory import Tables
+from sparrow.data.values import offsets_of, places_of
 
 HISTORY: Final = "_history"
 """The suffix of a column's name where it holds the values of the events before."""
@@ -75,12 +76,10 @@ class Histories(Source):
                 raise ValueError("source 'histories': newest holds out by time; set time to the column of the time")
 
     def column_names(self) -> list[str]:
-        """Return the columns of the log, and their lists."""
         names = self.source.column_names()
         return [*names, *(name + HISTORY for name in names)]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Read the log, and group it by user."""
         own = [self.user, self.item] if self.time is None else [self.user, self.item, self.time]
         known = self.source.column_names()
         of = {name: name if name in known else name.removesuffix(HISTORY) for name in columns}
@@ -127,7 +126,7 @@ def _events(histories: Histories, columns: list[str]) -> tuple[Any, Integers, np
     """Return the log, the number of each event's user, and the times."""
     own = [name for name in (histories.user, histories.item, histories.time) if name is not None]
     reader = histories.source.open(list(dict.fromkeys([*own, *columns])))
-    parts = [reader.read(chunk, histories.bad_rows).table for chunk in range(reader.num_chunks)]
+    parts = list(reader.tables(histories.bad_rows))
     if not parts:
         raise DataError("the log has no events", reader.schemas[0][0])
     log = pa.concat_tables(parts)
@@ -152,9 +151,8 @@ def _events(histories: Histories, columns: list[str]) -> tuple[Any, Integers, np
 def _lists(column: Any, order: Integers, starts: Integers, ends: Integers) -> Any:
     """Return the lists of the events from starts to ends, in ``order``."""
     lengths = ends - starts
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    places = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths) + np.repeat(starts, lengths)
-    values = column.take(pa.array(order[places]))
+    offsets = offsets_of(lengths)
+    values = column.take(pa.array(order[places_of(starts, lengths)]))
     is_small = offsets[-1] < 2**31
     made = pa.ListArray if is_small else pa.LargeListArray
     return made.from_arrays(pa.array(offsets, pa.int32() if is_small else pa.int64()), values)

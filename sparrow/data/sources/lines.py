@@ -35,29 +35,26 @@ class TextFile:
 
     def __init__(self, path: AnyPath, quote: str | None = None) -> None:
         """Open the file. ``quote`` is given where quoted strings may hold line breaks."""
-        self._path = self._stored = path
+        self.stored = path  # the file that holds the text, unpacked
         self._quote = None if quote is None else quote.encode()
         if is_packed(path):
-            self._stored = _unpacked(path)
-            weakref.finalize(self, self._stored.unlink, missing_ok=True)
-        with self._stored.open("rb") as opened:
+            self.stored = _unpacked(path)
+            weakref.finalize(self, self.stored.unlink, missing_ok=True)
+        with self.stored.open("rb") as opened:
             self._begin = len(MARK) if opened.read(len(MARK)) == MARK else 0
             self._end = _end_of_rows(opened)
 
-    @property
-    def stored(self) -> AnyPath:
-        """The file that holds the text, unpacked."""
-        return self._stored
-
     def chunks(self, header: bool, size: int) -> list[tuple[int, int]]:
         """Return begins and ends of stretches of complete rows of about ``size`` bytes; ``header``: skip the first."""
-        begin = self._first_end() if header else self._begin
+        begin = self._begin
+        if header:
+            begin = next((int(ends[0]) for ends in self._row_ends(begin, self._end) if len(ends)), self._end)
         starts = [begin, *(self._cuts_in_quotes(begin, size) if self._quote else self._cuts(begin, size))]
         return [(start, end) for start, end in zip(starts, [*starts[1:], self._end], strict=True) if start < end]
 
     def read(self, start: int, end: int) -> bytes:
         """Return the rows of a stretch; a missing line break at the end of the file is added."""
-        with self._stored.open("rb") as opened:
+        with self.stored.open("rb") as opened:
             opened.seek(start)
             data = opened.read(end - start)
         return data if data.endswith(b"\n") else data + b"\n"
@@ -88,7 +85,7 @@ class TextFile:
             ends = itertools.chain.from_iterable(self._row_ends(start, self._end))
             end = next(itertools.islice(ends, row - 1, None), self._end)
             before = self.read(start, int(end)).count(b"\n")
-        with self._stored.open("rb") as opened:
+        with self.stored.open("rb") as opened:
             left = start
             while left > 0:
                 block = opened.read(min(left, BLOCK))
@@ -96,11 +93,8 @@ class TextFile:
                 left -= len(block)
         return before + 1
 
-    def _first_end(self) -> int:
-        return next((int(ends[0]) for ends in self._row_ends(self._begin, self._end) if len(ends)), self._end)
-
     def _cuts(self, begin: int, size: int) -> Iterator[int]:
-        with self._stored.open("rb") as opened:
+        with self.stored.open("rb") as opened:
             at = begin
             while at + size < self._end:
                 opened.seek(at + size - 1)
@@ -119,7 +113,7 @@ class TextFile:
     def _row_ends(self, start: int, end: int) -> Iterator[npt.NDArray[np.int64]]:
         """Yield, block by block, the bytes after the line breaks that end a row."""
         parity = 0
-        with self._stored.open("rb") as opened:
+        with self.stored.open("rb") as opened:
             opened.seek(start)
             while start < end:
                 block = opened.read(min(BLOCK, end - start))

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sparrow import fields
 from sparrow.data.errors import IN_MEMORY, DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
-from sparrow.data.views import without_views
+from sparrow.data.values import without_views
 
 _TOO_LARGE: Final = "an integer has more than 64 bits; make that column strings or floats"
 SAMPLE: Final = 64
@@ -35,7 +35,6 @@ class InMemory(Source):
     columns: tuple[str, ...]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Raise `DataError`: the rows are gone."""
         raise DataError(
             f"the run was given {self.rows} rows in memory, which its folder does not hold; give the data again, or "
             "name a file instead of 'in_memory' in the config",
@@ -43,7 +42,6 @@ class InMemory(Source):
         )
 
     def column_names(self) -> list[str]:
-        """Return the columns that there were."""
         return list(self.columns)
 
 
@@ -88,7 +86,6 @@ class Tables(Source):
         return InMemory(self.table.num_rows, tuple(self.table.column_names))
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Check the columns."""
         check_columns(IN_MEMORY, columns, self.table.column_names)
         try:
             read = without_views(self.table.select(list(columns)))
@@ -97,7 +94,6 @@ class Tables(Source):
         return TableReader(read, self.chunk_rows, self.row_numbers)
 
     def column_names(self) -> list[str]:
-        """Return the table's columns."""
         return list(self.table.column_names)
 
 
@@ -137,12 +133,10 @@ class TableReader(Reader):
 
     @property
     def num_chunks(self) -> int:
-        """Slices."""
         return -(-int(self._table.num_rows) // self._chunk_rows)
 
     @property
     def num_rows(self) -> int:
-        """The table's."""
         return int(self._table.num_rows)
 
     @property
@@ -158,11 +152,9 @@ class TableReader(Reader):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """The schema of the one table."""
         return [(IN_MEMORY, {field.name: field.type for field in self._table.schema})]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """Return one slice, without a copy."""
         first = chunk * self._chunk_rows
         numbers = self._row_numbers
 

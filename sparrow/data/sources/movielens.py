@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparrow.data.errors import DataError, Problems
+from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source, check_columns, register_source
 from sparrow.data.sources.text import Csv
 from sparrow.files import at
@@ -103,7 +104,6 @@ class MovieLens(Source):
         raise DataError(f"the folder holds none of {names}; name the folder that MovieLens was unpacked to", self.path)
 
     def column_names(self) -> list[str]:
-        """Return the columns of ratings, movies, and users where there are some."""
         layout = self.layout
         has_users = layout.users is not None and (at(self.path) / layout.users).is_file()
         return [*RATINGS, *MOVIES, *(USERS if has_users else ())]
@@ -136,7 +136,7 @@ class MovieLens(Source):
 
     def _side(self, file: str, columns: tuple[str, ...], separator: str) -> Any:
         reader = self._text(file, columns, separator).open(columns)
-        return pa.concat_tables(reader.read(chunk, "error").table for chunk in range(reader.num_chunks))
+        return pa.concat_tables(reader.tables())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,37 +158,33 @@ class JoinedReader(ReaderOver):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Strings for all columns."""
         return [(file, dict.fromkeys(self._columns, pa.string())) for file, _ in self.inner.schemas]
 
     def fetch(self, chunk: int) -> Encoded | EncodedText | None:
-        """Return the lines of ratings, where they hold all columns."""
         return None if self._sides else self.inner.fetch(chunk)
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """Return ratings, joined; one of an unknown movie or user is a malformed row."""
         rows = self.inner.read(chunk, bad_rows)
-        table, problems = rows.table, Problems(rows.table.num_rows)
-        for side in self._sides:
-            at = pc.index_in(rows.table[side.key], value_set=side.table[side.key].combine_chunks())
-            lost = np.flatnonzero(at.is_null().to_numpy())
-            keys = rows.table[side.key]
-            problems.add(
-                side.key,
-                lost,
-                lambda i, s=side, k=keys, lost=lost: f"{k[lost[i]].as_py()!r} is not in {s.file}",  # type: ignore[misc]
-            )
+        places = [pc.index_in(rows.table[s.key], value_set=s.table[s.key].combine_chunks()) for s in self._sides]
+        lost = np.array([own.is_null().to_numpy() for own in places], np.bool_).reshape(
+            len(places), rows.table.num_rows
+        )
+
+        def side_of(row: int) -> Side:
+            return self._sides[int(np.argmax(lost[:, row]))]
+
+        def why(row: int) -> str:
+            side = side_of(row)
+            return f"{rows.table[side.key][row].as_py()!r} is not in {side.file}"
+
+        bad: npt.NDArray[np.bool_] = np.asarray(lost.any(axis=0))
+        kept = rows.without(bad, why, lambda row: side_of(row).key, bad_rows)
+        table = kept.table
+        for side, own in zip(self._sides, places, strict=True):
             for column in set(self._columns) & set(side.table.column_names) - {side.key}:
-                table = table.append_column(column, side.table[column].take(at))
-        table = table.select(self._columns)
-        if problems.first is None or problems.rows is None:
-            return dataclasses.replace(rows, table=table)
-        if bad_rows == "error":
-            row, column, why = problems.first
-            raise DataError(why, rows.file, rows.place(row), column)
-        kept = np.flatnonzero(~problems.rows)
-        skipped = rows.skipped + int(problems.rows.sum())
-        return Rows(table.take(kept), rows.file, lambda row: rows.place(int(kept[row])), skipped)
+                table = table.append_column(column, side.table[column].take(own.filter(pa.array(~bad))))
+        return dataclasses.replace(kept, table=table.select(self._columns))
 
 
 def _with_genres(movies: Any) -> Any:

@@ -14,7 +14,7 @@ from sparrow.data.errors import DataError
 from sparrow.data.values import element_type, is_list, is_text
 from sparrow.files import AnyPath, Remote
 from sparrow.kernels import feed
-from sparrow.kernels.feed import Encoded, EncodedColumn, Footer, Refused
+from sparrow.kernels.feed import Encoded, Footer, Refused
 
 BOOLEAN, INT32, INT64, _, FLOAT, DOUBLE, BYTE_ARRAY, _ = range(8)
 """Parquet's types of values."""
@@ -35,7 +35,8 @@ class Pages:
         self._leaves = [leaf for leaves in found.values() for leaf in leaves]
         self._least = footer.leaves[self._leaves, 1]
         forms = [_form(footer, found[name], schema.field(name)) for name in columns]
-        self._forms = [form for form in forms if form is not None]
+        self._numbers = [number for number, *_ in filter(None, forms)]
+        self._forms = np.array([form for _, *form in filter(None, forms)], np.int64)  # the other fields of each column
         self._is_known = bool(columns) and len(self._forms) == len(columns)
         self._known: dict[int, tuple[Any, ...] | None] = {}
 
@@ -91,25 +92,19 @@ class Pages:
         """Return the spans of bytes to read for a row group, its columns, and their pages, for compiled code."""
         if not self._is_known:
             return None
-        columns = []
-        for number, form in self._forms:
-            begin, size, codec, values = self._footer.chunks[group, number].tolist()
-            if codec not in feed.CODECS or size <= 0:
-                return None
-            columns.append(EncodedColumn(begin, size, codec=codec, values=values, **form))
-        first = min(column.begin for column in columns)
-        last = max(column.begin + column.size for column in columns)
-        needed = sum({column.begin: column.size for column in columns}.values())
-        spans, begins = [(first, last - first)], [column.begin - first for column in columns]
+        chunks = self._footer.chunks[group, self._numbers]
+        begin, size, codec, values = chunks.T
+        if not np.isin(codec, feed.CODECS).all() or (size <= 0).any():
+            return None
+        first, last = begin.min(), (begin + size).max()
+        needed = size[np.unique(begin, return_index=True)[1]].sum()
+        spans, places = np.array([(first, last - first)]), begin - first
         if last - first > GAP * needed:
-            spans, begins, at = [], [], 0
-            for column in columns:
-                spans.append((column.begin, column.size))
-                begins.append(at)
-                at += column.size
+            spans, places = np.stack([begin, size], axis=1), np.cumsum(size) - size
         pages = self._pages(group)
-        pages[:, 0] = begins
-        return np.array(spans, np.int64), feed.fields(columns, begins), pages
+        pages[:, 0] = places
+        fields = np.column_stack([places, size, self._forms[:, 0], codec, values, self._forms[:, 1:]])
+        return np.ascontiguousarray(spans, np.int64), np.ascontiguousarray(fields, np.int64), pages
 
 
 def refusal(path: AnyPath, problem: Refused) -> DataError:
@@ -119,8 +114,11 @@ def refusal(path: AnyPath, problem: Refused) -> DataError:
     return DataError(f"cannot be read, it is damaged: {problem.why}", str(path), place, column)
 
 
-def _form(footer: Footer, leaves: list[int], field: Any) -> tuple[int, dict[str, Any]] | None:
-    """Return the number of a column's leaf, and its form; None: compiled code does not decode it."""
+def _form(footer: Footer, leaves: list[int], field: Any) -> tuple[int, ...] | None:
+    """Return the number of a column's leaf, Arrow's letter for its values, and the fields of its form behind them.
+
+    None: compiled code does not decode it.
+    """
     if len(leaves) != 1:
         return None
     leaf, kind = footer.leaf(leaves[0]), field.type
@@ -128,12 +126,8 @@ def _form(footer: Footer, leaves: list[int], field: Any) -> tuple[int, dict[str,
     if letter is None or leaf.before > 1 or leaf.after > 1 or leaf.repeated != is_list(kind):
         return None
     each = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
-    least, most = _range(element_type(kind), leaf.type)
-    return leaves[0], {
-        **{"least": least, "most": most},
-        **{"letter": letter, "is_list": is_list(kind), "each": each},
-        **{"list_may_miss": bool(leaf.before), "entry_may_miss": bool(leaf.after)},
-    }
+    nesting = is_list(kind), bool(leaf.before), bool(leaf.after), each
+    return leaves[0], ord(letter), *nesting, *_range(element_type(kind), leaf.type)
 
 
 def _range(kind: Any, physical: int) -> tuple[int, int]:

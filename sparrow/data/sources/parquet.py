@@ -14,11 +14,9 @@ import pyarrow.parquet as pq
 
 from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
-from sparrow.data.sources.content import fingerprint, in_threads
-from sparrow.data.sources.files import find_files
+from sparrow.data.sources.files import find_files, fingerprint, in_threads
 from sparrow.data.sources.pages import Pages, refusal
-from sparrow.data.values import is_text
-from sparrow.data.views import plain_kind, without_views
+from sparrow.data.values import is_text, plain_kind, without_views
 from sparrow.files import AnyPath, Remote
 from sparrow.kernels import feed
 from sparrow.kernels.feed import Encoded
@@ -38,11 +36,9 @@ class Parquet(Source):
     path: str | tuple[str, ...]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Read the files' footers."""
         return ParquetReader(find_files(self.path, (".parquet", ".pq")), columns)
 
     def column_names(self) -> list[str]:
-        """Return the columns of the first file."""
         return list(_Opened.of(find_files(self.path, (".parquet", ".pq"))[0]).schema.names)
 
 
@@ -70,12 +66,10 @@ class ParquetReader(Reader):
 
     @property
     def num_chunks(self) -> int:
-        """Row groups that hold rows."""
         return len(self._groups)
 
     @property
     def num_rows(self) -> int:
-        """From the footers."""
         return sum(sum(footer.rows) for footer in self._footers)
 
     @property
@@ -85,16 +79,13 @@ class ParquetReader(Reader):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """From the footers."""
         return self._schemas
 
     def rows_of(self, chunk: int) -> int:
-        """From the footers."""
         i, group = self._groups[chunk]
         return self._footers[i].rows[group]
 
     def fetch(self, chunk: int) -> Encoded | None:
-        """Return the encoded columns of a row group, where compiled code knows their encoding."""
         i, group = self._groups[chunk]
         pages = self._pages[i]
         return None if pages is None else pages.read(group)
@@ -121,7 +112,6 @@ class ParquetReader(Reader):
         return held[1:]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """Return one row group."""
         i, group = self._groups[chunk]
         footer, file, pages = self._footers[i], str(self._files[i]), self._pages[i]
         try:

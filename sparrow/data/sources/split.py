@@ -44,11 +44,9 @@ class Split(Source):
             raise ValueError(f"source 'split': into must be a list of different names, got {self.into!r}")
 
     def column_names(self) -> list[str]:
-        """Return the columns of the other source, with the split one replaced by its parts."""
         return [*(name for name in self.source.column_names() if name != self.column), *self.into]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Open the other source."""
         check_columns(f"split column '{self.column}'", columns, self.column_names())
         needed = [name for name in columns if name not in self.into]
         if len(needed) < len(columns):
@@ -69,7 +67,6 @@ class SplitReader(ReaderOver):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Strings for the split columns."""
         own = dict.fromkeys(self._split.into, pa.string())
         return [
             (file, {name: own[name] if name in own else kinds[name] for name in self._columns})
@@ -81,20 +78,19 @@ class SplitReader(ReaderOver):
         split, rows = self._split, self.inner.read(chunk, bad_rows)
         if not set(split.into) & set(self._columns):
             return rows
-        texts = plain(rows.table[split.column].combine_chunks()).cast(pa.string())
-        parts = pc.split_pattern(texts, split.separator)
-        counts = pc.fill_null(pc.list_value_length(parts), 0).to_numpy(zero_copy_only=False)
-        good = counts == len(split.into)
-        kept = np.flatnonzero(good)
-        if bad_rows == "error" and len(kept) < len(good):
-            row = int(np.argmin(good))
-            why = f"needs {len(split.into)} values between {split.separator!r}, got {shown(texts[row].as_py())}"
-            raise DataError(why, rows.file, rows.place(row), split.column)
-        values = parts.take(pa.array(kept)).flatten()
+
+        def parts_of(table: Any) -> Any:
+            return pc.split_pattern(plain(table[split.column].combine_chunks()).cast(pa.string()), split.separator)
+
+        def why(row: int) -> str:
+            text = shown(rows.table[split.column][row].as_py())
+            return f"needs {len(split.into)} values between {split.separator!r}, got {text}"
+
+        counts = pc.fill_null(pc.list_value_length(parts_of(rows.table)), 0).to_numpy(zero_copy_only=False)
+        kept = rows.without(counts != len(split.into), why, lambda _: split.column, bad_rows)
+        values = parts_of(kept.table).flatten()
         values = pc.if_else(pc.equal(values, pa.scalar("", pa.string())), None, values)
-        table = rows.table.take(pa.array(kept)).drop_columns([split.column])
+        table = kept.table.drop_columns([split.column])
         for i, name in enumerate(split.into):
-            at = np.arange(len(kept)) * len(split.into) + i
-            table = table.append_column(name, values.take(pa.array(at)))
-        skipped = rows.skipped + len(good) - len(kept)
-        return Rows(table.select(self._columns), rows.file, lambda row: rows.place(int(kept[row])), skipped)
+            table = table.append_column(name, values.take(pa.array(np.arange(i, len(values), len(split.into)))))
+        return dataclasses.replace(kept, table=table.select(self._columns))

@@ -14,8 +14,7 @@ import pyarrow.csv as csv
 
 from sparrow.data.errors import DataError, shown
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
-from sparrow.data.sources.content import fingerprint
-from sparrow.data.sources.files import find_files
+from sparrow.data.sources.files import find_files, fingerprint
 from sparrow.data.sources.lines import TextFile, first_row, has_empty_line, original_row, why_not
 from sparrow.files import AnyPath
 from sparrow.kernels.feed import EncodedText, TextForm
@@ -79,16 +78,13 @@ class Csv(Source):
 
     @property
     def row_quote(self) -> str | None:
-        """The quote, where it decides which line breaks end a row."""
         return self.quote if self.newlines_in_values else None
 
     @property
     def has_header(self) -> bool:
-        """Whether the first line of a file names its columns."""
         return self.columns is None if self.header is None else self.header
 
     def files(self) -> list[AnyPath]:
-        """Return the files."""
         return find_files(self.path, (".csv", ".tsv", ".txt", ".dat", ".data"), may_be_packed=True)
 
     def open(self, columns: Sequence[str]) -> Reader:
@@ -96,11 +92,9 @@ class Csv(Source):
         return TextReader(self, self.files(), columns)
 
     def column_names(self) -> list[str]:
-        """Return the given columns, or the ones of the first file's header."""
         return self.names_in(self.files()[0])
 
     def names_in(self, file: AnyPath) -> list[str]:
-        """Return the columns of one file."""
         if self.columns is not None:
             return list(self.columns)
         line = first_row(file, self.row_quote)
@@ -111,7 +105,6 @@ class Csv(Source):
             raise DataError(f"the header cannot be read: {error}", str(file), "line 1") from None
 
     def form(self, names: Sequence[str], wanted: Sequence[str]) -> TextForm:
-        """Return the form of a file with the columns ``names``, as compiled code takes it."""
         return TextForm(
             self.separator,
             self.quote,
@@ -136,7 +129,6 @@ class Csv(Source):
         )
 
     def parse_options(self, on_invalid_row: Any = None) -> Any:
-        """Return the options for splitting lines."""
         return csv.ParseOptions(
             delimiter=self.separator if len(self.separator) == 1 else _UNIT,
             quote_char=False if self.quote is None else self.quote,
@@ -167,7 +159,6 @@ class TextReader(Reader):
 
     @property
     def num_chunks(self) -> int:
-        """Stretches."""
         return len(self._chunks)
 
     @functools.cached_property
@@ -182,16 +173,13 @@ class TextReader(Reader):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Strings for all columns."""
         return [(str(file), dict.fromkeys(self._columns, pa.string())) for file in self._files]
 
     def fetch(self, chunk: int) -> EncodedText | None:
-        """Return the bytes of one stretch of lines."""
         i, start, end = self._chunks[chunk]
         return self._forms[i].read(self._texts[i].stored, start, end)
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """Return one stretch of lines."""
         i, start, end = self._chunks[chunk]
         lines = functools.partial(self._texts[i].line, start)
         refused: list[tuple[str, str, str]] = []

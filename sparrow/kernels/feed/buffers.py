@@ -35,7 +35,6 @@ class Stored(NamedTuple):
     dtype: str
 
     def words(self, buffer: Any) -> Any:
-        """Return its words."""
         return buffer[self.word : self.word + math.prod(self.shape)].reshape(self.shape)
 
     def cut(self, buffer: jax.Array) -> jax.Array:
@@ -86,12 +85,10 @@ class Pattern(NamedTuple):
         return numpy.concatenate([offsets, np.array([self.first + self.examples * places], np.int32)])
 
     def cut(self, buffer: jax.Array) -> jax.Array:
-        """Return the array on the device."""
         made: jax.Array = self.values(jnp)
         return made
 
     def view(self, buffer: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
-        """Return the array on the host."""
         made: npt.NDArray[Any] = self.values(np)
         return made
 
@@ -103,11 +100,9 @@ class Joined(NamedTuple):
     second: Stored | Pattern
 
     def cut(self, buffer: jax.Array) -> jax.Array:
-        """Return the array on the device."""
         return jnp.concatenate([self.first.cut(buffer), self.second.cut(buffer)])
 
     def view(self, buffer: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
-        """Return a copy of the array on the host."""
         return np.concatenate([self.first.view(buffer), self.second.view(buffer)])
 
 
@@ -124,7 +119,6 @@ class BatchLayout:
     leaves: tuple[Stored | Pattern | Joined, ...]
 
     def split(self, buffer: jax.Array) -> Any:
-        """Return the tree of a buffer on the device."""
         return self.map(lambda leaf: leaf.cut(buffer))
 
     def views(self, buffer: npt.NDArray[np.int32]) -> Any:
@@ -163,7 +157,6 @@ class Arrays:
         return self.stand_in(self.store(shape, dtype))
 
     def of(self, leaf: Any) -> Any:
-        """Return the array of a leaf."""
         return self._held[id(leaf)][1]
 
     def layout(self, tree: Any) -> BatchLayout:

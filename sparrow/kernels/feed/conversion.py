@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.kernels.feed import pool
-from sparrow.kernels.feed.encoded import Encoded
-from sparrow.kernels.feed.ordering import address
+from sparrow.kernels.feed.loading import address
+from sparrow.kernels.feed.parquet import Encoded
 from sparrow.kernels.feed.steps import Steps
 from sparrow.kernels.feed.text import EncodedText
 
@@ -83,11 +83,8 @@ def convert(library: ctypes.CDLL, steps: Steps, piece: Any, width: int) -> Conve
     schema, array = (ctypes.c_int64 * 9)(), (ctypes.c_int64 * 10)()
     target = _Rows(steps, piece.num_rows, width)
     piece._export_to_c(ctypes.addressof(array), ctypes.addressof(schema))
-    return target.converted(
-        library.sparrow_feed_convert(
-            steps.array, ctypes.c_int64(len(steps.steps)), array, schema, ctypes.byref(target.raw)
-        )
-    )
+    given = steps.array, len(steps.steps), array, schema, ctypes.byref(target.raw)
+    return target.converted(library.sparrow_feed_convert(*given))
 
 
 def decode(
@@ -117,7 +114,7 @@ class _Rows:
             None if n is None else Later(pool.empty((n,), np.float64), pool.empty((n,), np.int64)) for n in sizes
         ]
         self.starts = pool.empty((rows + 1,), np.int64) if steps.has_bags else None
-        fields = [(0, 0) if x is None else [y.__array_interface__["data"][0] for y in x] for x in self.later]
+        fields = [(0, 0) if x is None else [*map(address, x)] for x in self.later]
         self._later = np.ascontiguousarray(np.array(fields or [(0, 0)], np.int64).T)
         self._num_later = np.zeros(len(fields) or 1, np.int64)
         self.raw = _Target(
@@ -127,7 +124,7 @@ class _Rows:
             bad=address(self.bad),
             later=address(self._later[0]),
             places=address(self._later[1]),
-            starts=None if self.starts is None else address(self.starts),
+            starts=address(self.starts),
             num_later=address(self._num_later),
         )
 

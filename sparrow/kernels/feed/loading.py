@@ -6,7 +6,11 @@ import ctypes
 import functools
 import pathlib
 import threading
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from sparrow.kernels.native.compiler import CompileError, levels, library_name
 from sparrow.kernels.warning import warn_once
@@ -16,42 +20,65 @@ SOURCES = (
     "convert.cc",
     "fill.cc",
     "footer.cc",
-    "number.cc",
     "order.cc",
     "pool.cc",
     "read.cc",
-    "read_text.cc",
     "route.cc",
     "shorts.cc",
     "text_index.cc",
     "tile.cc",
     "unpack.cc",
 )
-SYMBOLS: Final = {  # and whether each returns a number
-    "sparrow_pool_take": True,
-    "sparrow_pool_give": False,
-    "sparrow_pool_trim": True,
-    "sparrow_feed_convert": True,
-    "sparrow_feed_decode": True,
-    "sparrow_feed_read": True,
-    "sparrow_feed_footer": True,
-    "sparrow_feed_check_pages": True,
-    "sparrow_feed_parse": True,
-    "sparrow_feed_read_text": True,
-    "sparrow_feed_shuffled": True,
-    "sparrow_feed_numbered": True,
-    "sparrow_feed_take_rows": False,
-    "sparrow_feed_take_tails": False,
-    "sparrow_feed_bags": False,
-    "sparrow_feed_fill": True,
-    "sparrow_feed_fill_columns": True,
-    "sparrow_feed_count": False,
-    "sparrow_feed_route_pooled": False,
-    "sparrow_feed_lay_out_pooled": False,
-    "sparrow_feed_route_rows": True,
-    "sparrow_feed_lay_out_rows": False,
+SIGNATURES: Final = {
+    "sparrow_pool_take": "n n",
+    "sparrow_pool_give": "- nn",
+    "sparrow_pool_trim": "n n",
+    "sparrow_feed_convert": "n pnppp",
+    "sparrow_feed_decode": "n pnpnp",
+    "sparrow_feed_read": "n tpnp",
+    "sparrow_feed_footer": "t tnnp",
+    "sparrow_feed_check_pages": "t ppnpp",
+    "sparrow_feed_parse": "n pnpp",
+    "sparrow_feed_read_text": "n nnnnpp",
+    "sparrow_feed_shuffled": "n nup",
+    "sparrow_feed_numbered": "n pnp",
+    "sparrow_feed_take_rows": "- pnpnp",
+    "sparrow_feed_take_tails": "- pppnp",
+    "sparrow_feed_bags": "- pnppnpnpp",
+    "sparrow_feed_fill": "n ppnp",
+    "sparrow_feed_fill_columns": "n pnpp",
+    "sparrow_feed_count": "- ppnp",
+    "sparrow_feed_route_pooled": "- ppnnnpnpppp",
+    "sparrow_feed_lay_out_pooled": "- pppnpnnpnnnnnnnpppppp",
+    "sparrow_feed_route_rows": "n pnnnpnppp",
+    "sparrow_feed_lay_out_rows": "- pppnppnnpnnnnnnppppppp",
+}
+"""By function, its result and its arguments: n a number, u an unsigned one, t text, p memory, - nothing."""
+
+
+class Memory(ctypes.c_void_p):
+    """An argument that is memory: an array, an address, anything of ctypes, or None."""
+
+    @classmethod
+    def from_param(cls, given: Any) -> Any:
+        if isinstance(given, np.ndarray):
+            return ctypes.c_void_p(address(given))
+        return ctypes.c_void_p(given) if isinstance(given, int) else given
+
+
+TYPES: Final[Mapping[str, Any]] = {
+    "n": ctypes.c_int64,
+    "u": ctypes.c_uint64,
+    "t": ctypes.c_char_p,
+    "p": Memory,
+    "-": None,
 }
 _lock = threading.Lock()
+
+
+def address(array: npt.NDArray[Any] | None) -> int:
+    """Return the address of an array's first value; 0 of None. The caller keeps the array alive."""
+    return 0 if array is None else int(array.__array_interface__["data"][0])
 
 
 def content() -> str:
@@ -70,12 +97,18 @@ def _load() -> ctypes.CDLL | str:
     from sparrow.kernels.native.library import open_library
 
     try:
-        loaded = open_library(*job(), symbols=list(SYMBOLS))
+        loaded = open_library(*job(), symbols=list(SIGNATURES))
     except (CompileError, OSError) as error:
         return f"the compiled feed could not be loaded: {error}"
-    for symbol, returns in SYMBOLS.items():
-        getattr(loaded, symbol).restype = ctypes.c_int64 if returns else None
+    _declare(loaded, SIGNATURES)
     return loaded
+
+
+def _declare(loaded: ctypes.CDLL, symbols: Iterable[str]) -> None:
+    for symbol in symbols:
+        result, arguments = SIGNATURES[symbol].split()
+        function = getattr(loaded, symbol)
+        function.restype, function.argtypes = TYPES[result], [TYPES[letter] for letter in arguments]
 
 
 def load() -> ctypes.CDLL | str:
@@ -107,8 +140,7 @@ def short_calls() -> ctypes.PyDLL | None:
 @functools.cache
 def _keeping_the_lock(loaded: ctypes.CDLL) -> ctypes.PyDLL:
     held = ctypes.PyDLL(loaded._name, handle=loaded._handle)
-    held.sparrow_pool_take.restype, held.sparrow_pool_take.argtypes = ctypes.c_int64, [ctypes.c_int64]
-    held.sparrow_pool_give.restype, held.sparrow_pool_give.argtypes = None, [ctypes.c_int64] * 2
+    _declare(held, ("sparrow_pool_take", "sparrow_pool_give"))
     return held
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ def shuffled(count: int, key: int) -> npt.NDArray[np.int64] | None:
     if loaded is None:
         return None
     order = pool.empty((count,), np.int64)
-    made = loaded.sparrow_feed_shuffled(ctypes.c_int64(count), ctypes.c_uint64(key), address(order))
+    made = loaded.sparrow_feed_shuffled(count, key, order)
     return order if made else None
 
 
@@ -28,7 +27,7 @@ def numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | None:
     if loaded is None or keys.dtype != np.int64:
         return None
     keys, out = np.ascontiguousarray(keys), np.empty(len(keys), np.int32)
-    made = loaded.sparrow_feed_numbered(address(keys), ctypes.c_int64(len(keys)), address(out))
+    made = loaded.sparrow_feed_numbered(keys, len(keys), out)
     return out if made else None
 
 
@@ -39,9 +38,7 @@ def take_rows(words: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> npt.
         return None
     rows, width = np.ascontiguousarray(rows, np.int64), words.shape[1]
     out = pool.empty((len(rows), width), np.int32)
-    loaded.sparrow_feed_take_rows(
-        address(words), ctypes.c_int64(width), address(rows), ctypes.c_int64(len(rows)), address(out)
-    )
+    loaded.sparrow_feed_take_rows(words, width, rows, len(rows), out)
     return out
 
 
@@ -53,9 +50,7 @@ def take_tails(
     if loaded is None:
         return None
     out = pool.empty((total,), np.int32)
-    loaded.sparrow_feed_take_tails(
-        address(tail), address(starts), address(rows), ctypes.c_int64(len(rows)), address(out)
-    )
+    loaded.sparrow_feed_take_tails(tail, starts, rows, len(rows), out)
     return out
 
 
@@ -77,22 +72,6 @@ def bags(
     is_wide = columns[-1, 1] - columns[-1, 2] == 2
     ids: npt.NDArray[np.integer[Any]] = np.empty(count, np.int64 if is_wide else np.int32)
     weights = np.empty(count, np.float32) if columns[-1, 2] else None
-    loaded.sparrow_feed_bags(
-        address(words),
-        ctypes.c_int64(words.shape[1]),
-        address(tail),
-        address(starts),
-        ctypes.c_int64(len(words)),
-        address(columns),
-        ctypes.c_int64(len(columns) - 1),
-        address(ids),
-        None if weights is None else address(weights),
-    )
+    shape = words.shape[1], tail, starts, len(words), columns, len(columns) - 1
+    loaded.sparrow_feed_bags(words, *shape, ids, weights)
     return ids, weights
-
-
-def address(array: npt.NDArray[Any]) -> ctypes.c_void_p:
-    """Return the array's memory, as compiled code takes it."""
-    pointer = ctypes.c_void_p(array.__array_interface__["data"][0])
-    pointer.array = array  # type: ignore[attr-defined]  # stays alive as long as the pointer: it may be a temporary
-    return pointer

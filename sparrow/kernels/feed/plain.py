@@ -1,14 +1,85 @@
-"""The plain statement of the filler, by NumPy: what compiled code writes, and all of it where there is no compiler."""
+"""Batches that the filler writes: their description, and the plain statement of the filler in NumPy.
+
+Compiled code writes the same, where there is a compiler.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels.feed.description import Column, Field, Packed
+COMBINERS: Final = ("sum", "mean", "sqrtn")
+
+
+class Field(NamedTuple):
+    """A feature of a stack. The fields are those of ``Field`` in filling.h, which describes them."""
+
+    word: int
+    bag: int
+    start: int
+    limit: int
+    ignores: bool
+    combiner: str
+    places: int = 0
+    there: int = 0
+
+
+class Column(NamedTuple):
+    """The ids of one feature by themselves, instead of in rows.
+
+    Attributes:
+      ids: (N,) int32 or int64, of any stride.
+      offsets: (bags + 1,) int64, from 0 to N; None: one id per bag, and none in bags behind the last id.
+      weights: (N,) float32; None: all 1.
+      there: (N,) bool, False where an id is missing; None: none is.
+    """
+
+    ids: npt.NDArray[Any]
+    offsets: npt.NDArray[np.int64] | None = None
+    weights: npt.NDArray[np.float32] | None = None
+    there: npt.NDArray[np.bool_] | None = None
+
+
+class Packed(NamedTuple):
+    """The lookups of a stack, or of a group of its features: as ``Packed`` in filling.h, which describes the fields.
+
+    For dynamic tables, whose ``raw`` is the place of raw 64-bit ids, the ``start`` of a field is the number of its
+    table, its ``limit`` 1, and the ``word`` of a single id that of its lower half, behind which the upper one stands.
+    """
+
+    fields: Sequence[Field]
+    spare: int
+    examples: int
+    capacity: int
+    ids: int
+    bags: int = -1
+    offsets: int = -1
+    gains: int = -1
+    first: int = 0
+    raw: int = -1
+    follows: bool = False
+
+
+class Rows(NamedTuple):
+    """Rows of a block that go to a batch.
+
+    Attributes:
+      words: (rows, width).
+      order: the rows to take; None: ``begin`` and the following.
+      begin, size: the part of ``order``, or of the rows.
+      tail, starts: the bags of all rows.
+    """
+
+    words: npt.NDArray[np.int32]
+    order: npt.NDArray[np.int64] | None
+    begin: int
+    size: int
+    tail: npt.NDArray[np.int32] | None
+    starts: npt.NDArray[np.int64] | None
+
 
 Words = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]

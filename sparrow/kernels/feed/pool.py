@@ -58,4 +58,4 @@ def held(address: int, size: int, dtype: Any) -> npt.NDArray[Any]:
 def trim(keep: int = KEPT) -> int:
     """Return the memory that is not in use to the system, but for ``keep`` bytes; return the number of bytes."""
     loaded = library()
-    return 0 if loaded is None else int(loaded.sparrow_pool_trim(ctypes.c_int64(keep)))
+    return 0 if loaded is None else int(loaded.sparrow_pool_trim(keep))

@@ -19,7 +19,7 @@ BAD_ROW: Final = -3
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One conversion. The fields are the ones of ``Step`` in convert.cc, which describes them."""
+    """One conversion. The fields are the ones of ``Step`` in step.h, which describes them."""
 
     kind: int
     columns: tuple[str, ...]

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from sparrow.files import AnyPath, Remote
 from sparrow.kernels.feed import pool
-from sparrow.kernels.feed.loading import library
-from sparrow.kernels.feed.ordering import address
+from sparrow.kernels.feed.loading import address, library
 
 ASCII_INSIDE: Final = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
 """Encodings, by Python's names, in which ASCII is itself: compiled code reads such text where it is ASCII."""
@@ -73,7 +72,7 @@ class TextForm:
         separator = self.separator.encode()
         wanted = np.array(self.wanted or [0], np.int64)
         words = [np.frombuffer(text.encode() + b"\0", np.uint8) for text in self.missing]
-        spans = [(word.__array_interface__["data"][0], len(word) - 1) for word in words]
+        spans = [(address(word), len(word) - 1) for word in words]
         missing = np.array(spans or [(0, 0)], np.int64)
         raw = _Text(
             is_utf8=self._encoding == "utf-8",
@@ -82,9 +81,9 @@ class TextForm:
             quote=-1 if self.quote is None else ord(self.quote),
             breaks_in_quotes=self.breaks_in_quotes,
             num_columns=self.num_columns,
-            wanted=wanted.__array_interface__["data"][0],
+            wanted=address(wanted),
             num_wanted=len(self.wanted),
-            missing=missing.__array_interface__["data"][0],
+            missing=address(missing),
             num_missing=len(self.missing),
         )
         return raw, [separator, wanted, words, missing]
@@ -104,9 +103,7 @@ class TextForm:
         except OSError:
             return None  # the other way will raise the error
         try:
-            is_read = loaded.sparrow_feed_read_text(
-                *map(ctypes.c_int64, (file, begin, end - begin, self._raw[0].quote)), address(memory), counted
-            )
+            is_read = loaded.sparrow_feed_read_text(file, begin, end - begin, self._raw[0].quote, memory, counted)
         finally:
             if not is_remote:
                 os.close(file)
@@ -133,12 +130,9 @@ class EncodedText:
     counted: Any
 
     def run(self, loaded: ctypes.CDLL, steps: Any, num_steps: int, target: Any) -> int:
-        """Parse and convert the lines."""
         raw, _ = self.form._raw
         text = _Text.from_buffer_copy(raw)
-        text.data, text.size = self.memory.__array_interface__["data"][0], len(self.memory)
+        text.data, text.size = address(self.memory), len(self.memory)
         text.counted = self.counted
-        answer: int = loaded.sparrow_feed_parse(
-            steps, ctypes.c_int64(num_steps), ctypes.byref(text), ctypes.byref(target)
-        )
+        answer: int = loaded.sparrow_feed_parse(steps, num_steps, ctypes.byref(text), ctypes.byref(target))
         return answer

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -63,20 +62,13 @@ def _rounded(values: Floats, towards: np.float16) -> npt.NDArray[np.float16]:
     return np.where(wrong, np.nextafter(made, towards), made)
 
 
-def dequantize(records: Any, dim: int, bits: int, xp: ModuleType = np) -> Any:
-    """Return rows as float32 from their records; ``xp`` is NumPy, or ``jax.numpy`` for a table on a device."""
+def dequantize(records: Any, dim: int, bits: int) -> Any:
+    """Return rows as float32 from their records."""
     codes, ends = records[..., :-4], records[..., -4:]
     if bits == 4:
-        codes = xp.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:-1], -1)[..., :dim]
-    words = ends[..., 0::2].astype(xp.uint16) | ends[..., 1::2].astype(xp.uint16) << 8
-    halves = (words.view(np.float16) if xp is np else _bits_as_half(words)).astype(xp.float32)
-    return codes.astype(xp.float32) * halves[..., :1] + halves[..., 1:]
-
-
-def _bits_as_half(words: Any) -> Any:
-    import jax
-
-    return jax.lax.bitcast_convert_type(words, jax.numpy.float16)
+        codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:-1], -1)[..., :dim]
+    halves = np.ascontiguousarray(ends).view("<f2").astype(np.float32)
+    return codes.astype(np.float32) * halves[..., :1] + halves[..., 1:]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +87,6 @@ class QuantizedTable:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape of the table that it stands for."""
         return len(self.records), self.dim
 
     def __len__(self) -> int:

@@ -1,7 +1,6 @@
 """Where rows are, how evenly, and the arrays that are exchanged: compiled code and NumPy give the same."""
 
 import time
-import weakref
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +15,6 @@ from sparrow.embedding.sharding import pooled, routing, rows
 from sparrow.embedding.sharding.layout import Layout, turn
 from sparrow.embedding.sharding.parts import Part, split
 from sparrow.kernels import Lookups, feed
-from sparrow.kernels.feed.ordering import address
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 8, 64, 1000])
@@ -202,17 +200,6 @@ def test_routing_is_quick():
         times["rows"].append(time.perf_counter() - start)
     for exchange, measured in times.items():
         assert min(measured) / len(ids) < 120e-9, exchange
-
-
-def test_a_pointer_keeps_its_array():
-    """Compiled code writes into scratch arrays that nobody else holds, while other threads allocate."""
-    array = np.empty(4, np.int32)
-    gone = weakref.ref(array)
-    pointer = address(array)
-    del array
-    assert gone() is not None
-    del pointer
-    assert gone() is None
 
 
 def test_room_for_sums_ends_at_the_bags():

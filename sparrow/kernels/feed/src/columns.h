@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "filling.h"
-#include "gains.h"
 
 namespace sparrow {
 

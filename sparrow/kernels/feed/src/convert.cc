@@ -22,6 +22,7 @@
 #include "tails.h"
 #include "text.h"
 #include "tile.h"
+#include "versions.h"
 
 namespace sparrow {
 
@@ -149,12 +150,9 @@ Scratch& own_scratch() {
 }  // namespace
 }  // namespace sparrow
 
-extern "C" {
-
 // Converts a record batch of Arrow, and gives it back.
-__attribute__((visibility("default"))) int64_t sparrow_feed_convert(const sparrow::Step* steps, int64_t num_steps,
-                                                                    ArrowArray* array, ArrowSchema* schema,
-                                                                    sparrow::Target* target) {
+SPARROW_API int64_t sparrow_feed_convert(const sparrow::Step* steps, int64_t num_steps, ArrowArray* array,
+                                         ArrowSchema* schema, sparrow::Target* target) {
   using namespace sparrow;
   const Released released{array, schema};
   try {
@@ -171,9 +169,8 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_convert(const sparro
 }
 
 // Decodes the columns of a Parquet row group, and converts them.
-__attribute__((visibility("default"))) int64_t sparrow_feed_decode(const sparrow::Step* steps, int64_t num_steps,
-                                                                   const EncodedColumn* encoded, int64_t num_columns,
-                                                                   sparrow::Target* target) {
+SPARROW_API int64_t sparrow_feed_decode(const sparrow::Step* steps, int64_t num_steps, const EncodedColumn* encoded,
+                                        int64_t num_columns, sparrow::Target* target) {
   using namespace sparrow;
   Scratch& scratch = own_scratch();
   const auto began = std::chrono::steady_clock::now();
@@ -191,8 +188,8 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_decode(const sparrow
 }
 
 // Parses delimited text, and converts it. The rows of the target are the most that there may be; their number is set.
-__attribute__((visibility("default"))) int64_t sparrow_feed_parse(const sparrow::Step* steps, int64_t num_steps,
-                                                                  const EncodedText* text, sparrow::Target* target) {
+SPARROW_API int64_t sparrow_feed_parse(const sparrow::Step* steps, int64_t num_steps, const EncodedText* text,
+                                       sparrow::Target* target) {
   using namespace sparrow;
   Scratch& scratch = own_scratch();
   int64_t parsing = 0;
@@ -214,5 +211,3 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_parse(const sparrow:
     return ASK_REFERENCE;
   }
 }
-
-}  // extern "C"

@@ -8,7 +8,6 @@
 #include "columns.h"
 #include "filling.h"
 #include "fixed.h"
-#include "gains.h"
 #include "versions.h"
 
 namespace sparrow {
@@ -50,7 +49,7 @@ SPARROW_VERSIONS bool fill_single(const Filling& how, const Packed& stack, const
   const int32_t *words = fields.words.data(), *starts = fields.starts.data(), *errors = fields.errors.data();
   const uint32_t* limits = fields.limits.data();
   int32_t* out = buffer + piece.slot * how.slot_words + stack.ids + piece.at * count;
-  int32_t wrong = 0;
+  int32_t wrong = 0, is_out;
   int64_t at;
   for (int64_t i = 0; i < piece.count; ++i, out += count) {
     prefetch(how, piece, i, known);
@@ -59,16 +58,13 @@ SPARROW_VERSIONS bool fill_single(const Filling& how, const Packed& stack, const
       const int32_t* __restrict from = row + words[0];
       int32_t* __restrict to = out;
       for (int64_t f = 0; f < count; ++f) {
-        const int32_t out_of = -static_cast<int32_t>(static_cast<uint32_t>(from[f]) >= limits[f]);
-        wrong |= out_of & errors[f];
-        to[f] = ((from[f] + starts[f]) & ~out_of) | (spare & out_of);
+        to[f] = row_or_spare(from[f], starts[f], limits[f], spare, is_out);
+        wrong |= is_out & errors[f];
       }
     } else {
       for (int64_t f = 0; f < count; ++f) {
-        const int32_t id = row[words[f]];
-        const int32_t out_of = -static_cast<int32_t>(static_cast<uint32_t>(id) >= limits[f]);
-        wrong |= out_of & errors[f];
-        out[f] = ((id + starts[f]) & ~out_of) | (spare & out_of);
+        out[f] = row_or_spare(row[words[f]], starts[f], limits[f], spare, is_out);
+        wrong |= is_out & errors[f];
       }
     }
   }
@@ -153,7 +149,7 @@ class Bags {
       const int32_t bag = static_cast<int32_t>(stack_.first + bag_);
       int32_t* out = ids_ + entry_;
       int32_t* bags = bags_ + entry_;
-      int32_t is_out = 0;
+      int32_t is_out = 0, own_is_out;
       // Most bags are short: a fixed number of entries, of which the next bag overwrites the rest.
       const bool is_short = is_bag && length <= SHORT && entry_ + SHORT <= stack_.capacity && raw_ == nullptr;
       if (raw_ != nullptr) {
@@ -162,16 +158,14 @@ class Bags {
         std::fill(bags, bags + length, bag);
       } else if (is_short) {
         for (int32_t k = 0; k < SHORT; ++k) {
-          const int32_t own_is_out = -static_cast<int32_t>(static_cast<uint32_t>(ids[k]) >= limit);
+          out[k] = row_or_spare(ids[k], start, limit, spare, own_is_out);
           is_out |= own_is_out & -static_cast<int32_t>(k < static_cast<int32_t>(length));
-          out[k] = ((ids[k] + start) & ~own_is_out) | (spare & own_is_out);
         }
         for (int32_t k = 0; k < SHORT; ++k) bags[k] = bag;
       } else {
         for (int64_t k = 0; k < length; ++k) {
-          const int32_t own_is_out = -static_cast<int32_t>(static_cast<uint32_t>(ids[k]) >= limit);
+          out[k] = row_or_spare(ids[k], start, limit, spare, own_is_out);
           is_out |= own_is_out;
-          out[k] = ((ids[k] + start) & ~own_is_out) | (spare & own_is_out);
         }
         for (int64_t k = 0; k < length; ++k) bags[k] = bag;
       }
@@ -249,13 +243,10 @@ void copy(const Filling& how, const Copied& copied, const Piece& piece, int32_t*
 }  // namespace
 }  // namespace sparrow
 
-extern "C" {
-
 // Writes batches; the pieces of a batch come one after the other. False: something is wrong that the reference must
 // look at, such as an id outside its table.
-__attribute__((visibility("default"))) int64_t sparrow_feed_fill(const sparrow::Filling* how,
-                                                                 const sparrow::Piece* pieces, int64_t num_pieces,
-                                                                 int32_t* buffer) {
+SPARROW_API int64_t sparrow_feed_fill(const sparrow::Filling* how, const sparrow::Piece* pieces, int64_t num_pieces,
+                                      int32_t* buffer) {
   constexpr int64_t BLOCK = 128;  // examples whose rows stay in the cache for everything that reads them
   try {
     std::vector<sparrow::Singles> fields;
@@ -304,9 +295,8 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_fill(const sparrow::
 }
 
 // Writes the stacks of one batch from columns, one for each field, stack after stack. False as above.
-__attribute__((visibility("default"))) int64_t sparrow_feed_fill_columns(const sparrow::Packed* stacks, int64_t count,
-                                                                         const sparrow::Column* columns,
-                                                                         int32_t* batch) {
+SPARROW_API int64_t sparrow_feed_fill_columns(const sparrow::Packed* stacks, int64_t count,
+                                              const sparrow::Column* columns, int32_t* batch) {
   int64_t entry = 0, bag = 0;
   for (int64_t s = 0; s < count; columns += stacks[s++].num_fields) {
     const sparrow::Columns stack(stacks[s], batch);
@@ -322,11 +312,8 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_fill_columns(const s
 }
 
 // For each column of bags, the entries of all its bags, and then for each column the ones of its longest bag.
-__attribute__((visibility("default"))) void sparrow_feed_count(const sparrow::Filling* how,
-                                                               const sparrow::Piece* pieces, int64_t num_pieces,
-                                                               int64_t* counts) {
+SPARROW_API void sparrow_feed_count(const sparrow::Filling* how, const sparrow::Piece* pieces, int64_t num_pieces,
+                                    int64_t* counts) {
   std::fill(counts, counts + 2 * how->num_columns, 0);
   for (int64_t p = 0; p < num_pieces; ++p) sparrow::count(*how, pieces[p], counts, counts + how->num_columns);
 }
-
-}  // extern "C"

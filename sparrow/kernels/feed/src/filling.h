@@ -1,6 +1,7 @@
 // The description of batches that Python gives, and the way to their rows.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 namespace sparrow {
@@ -27,7 +28,7 @@ struct Field {
   int64_t start;     // the first row of its table in the stack
   int64_t limit;     // rows of its table
   int64_t ignores;   // whether ids outside it are ignored; if not, they are an error
-  int64_t combiner;
+  int64_t combiner;  // the place in COMBINERS
   int64_t places;    // for its ids in every example; 0: as many as it has
   int64_t there;     // of a single raw id: the number of the row's bit that is set where there is one
 };
@@ -39,7 +40,7 @@ struct Packed {
   int64_t spare;    // the row of an id that is ignored
   int64_t examples; // in a batch
   int64_t capacity;     // entries; -1: one for each bag
-  int64_t ids, bags, offsets, gains;  // where they go; -1 where there are none
+  int64_t ids, bags, offsets, gains;  // where they go; -1 where there are none; without bags, each field has `places`
   int64_t first;    // the number of its first bag and entry: single ids, one each, come before them
   int64_t raw;      // where raw 64-bit ids go, for a stack of dynamic tables, whose `ids` are numbers of tables; -1: ids are rows
   int64_t follows;  // whether its bags follow those of the stack before, in the same arrays; for columns
@@ -66,6 +67,36 @@ struct Filling {
 
 }  // extern "C"
 
+enum Combiner : int64_t { SUM, MEAN, SQRTN };
+
+// The gain of every row of a bag without weights.
+inline float gain_of(int64_t combiner, int64_t length) {
+  if (combiner == SUM || length == 0) return 1.0f;
+  const double total = static_cast<double>(length);
+  return static_cast<float>(1.0 / (combiner == MEAN ? total : std::sqrt(total)));
+}
+
+// The gains of one bag, whose ids `id_at` gives; `weights` may be null. False: the weights are not finite.
+template <class IdAt>
+bool put_gains(int64_t combiner, int64_t limit, int64_t length, const float* weights, float* gains, IdAt&& id_at) {
+  double total = 0;
+  for (int64_t k = 0; k < length; ++k) {
+    const bool is_in = static_cast<uint64_t>(id_at(k)) < static_cast<uint64_t>(limit);
+    float weight = weights == nullptr ? 1.0f : weights[k];
+    if (!std::isfinite(weight)) return false;
+    if (combiner != SUM) weight *= is_in ? 1.0f : 0.0f;
+    const double exact = weight;
+    const volatile double summand = combiner == SQRTN ? exact * exact : exact;  // rounded, as the reference does
+    total += summand;
+    gains[k] = weight;
+  }
+  if (combiner == SUM) return true;
+  const double divisor = combiner == MEAN ? total : std::sqrt(total);
+  const double factor = divisor != 0 ? 1.0 / divisor : 0.0;
+  for (int64_t k = 0; k < length; ++k) gains[k] = static_cast<float>(static_cast<double>(gains[k]) * factor);
+  return true;
+}
+
 constexpr int64_t AHEAD = 16;  // examples whose rows are on their way to the cache
 constexpr int64_t TAIL_AHEAD = 4;  // examples whose bags are
 constexpr int64_t SHORT = 8;  // entries of a short bag; a tail has SHORT more behind its end
@@ -74,6 +105,13 @@ inline const int32_t* row_of(const Filling& how, const Piece& piece, int64_t i, 
   row = piece.begin + i;
   if (piece.order != nullptr) row = piece.order[piece.begin + i];
   return piece.words + row * how.width;
+}
+
+// The row in the stack of an id, without a branch; the spare one of an id outside its table, and `is_out` is then -1.
+inline __attribute__((always_inline)) int32_t row_or_spare(int32_t id, int32_t start, uint32_t limit, int32_t spare,
+                                                           int32_t& is_out) {
+  is_out = -static_cast<int32_t>(static_cast<uint32_t>(id) >= limit);
+  return ((id + start) & ~is_out) | (spare & is_out);
 }
 
 // Whether a row has the single raw id of a field.

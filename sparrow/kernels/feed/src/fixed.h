@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "filling.h"
-#include "gains.h"
 
 namespace sparrow {
 
@@ -100,11 +99,10 @@ class Fixed {
     const uint32_t* limits = limits_.data() + place;
     const int32_t spare = static_cast<int32_t>(stack_.spare);
     int32_t* to = out + place;
-    int32_t wrong = 0;
+    int32_t wrong = 0, is_out;
     for (int64_t k = 0; k < count; ++k) {
-      const int32_t is_out = -static_cast<int32_t>(static_cast<uint32_t>(ids[k]) >= limits[k]);
+      to[k] = row_or_spare(ids[k], starts[k], limits[k], spare, is_out);
       wrong |= is_out & errors[k];
-      to[k] = ((ids[k] + starts[k]) & ~is_out) | (spare & is_out);
     }
     return wrong == 0;
   }

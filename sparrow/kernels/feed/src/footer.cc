@@ -6,10 +6,11 @@
 
 #include "page_header.h"
 #include "thrift.h"
+#include "versions.h"
 
 extern "C" {
 
-// Mirrored by sparrow/kernels/feed/footer.py: every field has 8 bytes.
+// Mirrored by sparrow/kernels/feed/parquet.py: every field has 8 bytes.
 struct FooterLeaf {
   int64_t type;                     // of Parquet
   int64_t least;                    // bytes of a value in a dictionary, at least; 0: the type has none
@@ -289,20 +290,16 @@ class FooterReader {
 }  // namespace
 }  // namespace sparrow
 
-extern "C" {
-
 // Reads the footer of a file, `size` bytes. Returns null, or why the file is refused.
-__attribute__((visibility("default"))) const char* sparrow_feed_footer(const uint8_t* data, int64_t size,
-                                                                       int64_t file_size, Footer* made) {
+SPARROW_API const char* sparrow_feed_footer(const uint8_t* data, int64_t size, int64_t file_size, Footer* made) {
   return sparrow::FooterReader(data, size, file_size, *made).read();
 }
 
 // Checks the headers of the pages of columns, which are in `memory`. Returns null, or why the file is refused, and which
 // column has the mistake. `mixed`, if not null: whether some of a column's pages hold places in its dictionary, and others
 // values.
-__attribute__((visibility("default"))) const char* sparrow_feed_check_pages(const uint8_t* memory, const PagesAt* pages,
-                                                                            int64_t count, int64_t* mixed,
-                                                                            int64_t* which) {
+SPARROW_API const char* sparrow_feed_check_pages(const uint8_t* memory, const PagesAt* pages, int64_t count,
+                                                 int64_t* mixed, int64_t* which) {
   for (*which = 0; *which < count; ++*which) {
     const PagesAt& own = pages[*which];
     sparrow::PageWalk walk({memory + own.begin, own.size, own.values, own.codec, own.least});
@@ -313,5 +310,3 @@ __attribute__((visibility("default"))) const char* sparrow_feed_check_pages(cons
   }
   return nullptr;
 }
-
-}  // extern "C"

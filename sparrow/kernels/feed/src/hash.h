@@ -66,7 +66,7 @@ struct Modulo {
   }
 };
 
-// Open addressing, as sparrow/data/hash_table.py fills it.
+// Open addressing, as sparrow/data/hashing.py fills it.
 struct HashTable {
   const uint64_t* keys;
   const int32_t* positions;

@@ -22,16 +22,28 @@ inline Entries entries_of(const Column& column, int64_t begin, int64_t end) {
   return entries;
 }
 
+// Integers as they stand, strings by their hash.
+class Keys {
+ public:
+  explicit Keys(Scratch& scratch) : hashed_(scratch), integers_(scratch) {}
+
+  uint8_t operator()(const Entries& entries, bool as_integer, int64_t* values, uint8_t* states) {
+    const bool is_text = entries.texts != nullptr || holds_texts(*entries.leaf);
+    if (!is_text || as_integer) return integers_(entries, values, states, integers);
+    return hashed_(entries, reinterpret_cast<uint64_t*>(values), states, hashes_of);
+  }
+
+ private:
+  Spread<uint64_t> hashed_;
+  Spread<int64_t> integers_;
+};
+
 class KeyRunner : public Runner {
  public:
-  explicit KeyRunner(const Work& work) : Runner(work), hashed_(work.scratch), integers_(work.scratch) {}
+  explicit KeyRunner(const Work& work) : Runner(work), read_(work.scratch) {}
 
   bool run(int64_t begin, int64_t end) override {
-    const Entries entries = entries_of(*columns_[0], begin, end);
-    const uint8_t seen = holds_texts(*entries.leaf) && !step_.as_integer
-                             ? hashed_(entries, keys_, states_, hashes_of)
-                             : integers_(entries, reinterpret_cast<int64_t*>(keys_), states_, integers);
-    if (seen & UNSURE) return false;
+    if (read_(entries_of(*columns_[0], begin, end), step_.as_integer, keys_, states_) & UNSURE) return false;
     int32_t *low = out(0), *high = out(1);
     for (int64_t i = 0; i < end - begin; ++i) {
       if (states_[i] != GOOD) bad_[begin + i] = 1;
@@ -44,10 +56,9 @@ class KeyRunner : public Runner {
   }
 
  private:
-  uint64_t keys_[BLOCK];
+  int64_t keys_[BLOCK];
   uint8_t states_[BLOCK];
-  Spread<uint64_t> hashed_;
-  Spread<int64_t> integers_;
+  Keys read_;
 };
 
 class CrossRunner : public Runner {

@@ -15,7 +15,7 @@
 
 extern "C" {
 
-// The pages of a column, and its form. Mirrored by sparrow/kernels/feed/encoded.py: every field has 8 bytes.
+// The pages of a column, and its form. Mirrored by sparrow/kernels/feed/parquet.py: every field has 8 bytes.
 struct EncodedColumn {
   const uint8_t* data;  // with SLACK behind it
   int64_t size;

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "scratch.h"
+#include "versions.h"
 
 namespace sparrow {
 namespace {
@@ -76,20 +77,18 @@ void pool_give(void* memory, int64_t size) {
 
 }  // namespace sparrow
 
-extern "C" {
-
 // `bytes` may be any number, the same for both; `pool_size` of a size is that size.
-__attribute__((visibility("default"))) int64_t sparrow_pool_take(int64_t bytes) {
+SPARROW_API int64_t sparrow_pool_take(int64_t bytes) {
   return reinterpret_cast<int64_t>(sparrow::pool_take(sparrow::pool_size(bytes)));
 }
 
-__attribute__((visibility("default"))) void sparrow_pool_give(int64_t memory, int64_t bytes) {
+SPARROW_API void sparrow_pool_give(int64_t memory, int64_t bytes) {
   sparrow::pool_give(reinterpret_cast<void*>(memory), sparrow::pool_size(bytes));
 }
 
 // Gives idle pieces back to the system, the largest first, until at most `keep` bytes of them are left. Returns the bytes
 // given back.
-__attribute__((visibility("default"))) int64_t sparrow_pool_trim(int64_t keep) {
+SPARROW_API int64_t sparrow_pool_trim(int64_t keep) {
   sparrow::Pool& own = sparrow::pool();
   const std::lock_guard<std::mutex> guard(own.lock);
   const int64_t before = own.bytes;
@@ -102,5 +101,3 @@ __attribute__((visibility("default"))) int64_t sparrow_pool_trim(int64_t keep) {
   }
   return before - own.bytes;
 }
-
-}  // extern "C"

@@ -13,7 +13,7 @@ namespace sparrow {
 
 class RawRunner : public IdRunner {
  public:
-  explicit RawRunner(const Work& work) : IdRunner(work), hashed_(work.scratch), integers_(work.scratch) {}
+  explicit RawRunner(const Work& work) : IdRunner(work), read_(work.scratch) {}
 
   bool run(int64_t begin, int64_t end) override {
     if (!unfolded()) return false;
@@ -26,7 +26,7 @@ class RawRunner : public IdRunner {
     const int64_t count = flat_.entries.count;
     if (static_cast<int64_t>(ids_.size()) < count + 1) ids_.resize(count + 1);
     ids_[0] = step_.raw_default;
-    const uint8_t seen = read(flat_.entries, ids_.data() + 1);
+    const uint8_t seen = read_(flat_.entries, step_.as_integer, ids_.data() + 1, states_.data());
     for (int64_t i = 0; i < count; ++i) rows_[i] = static_cast<int32_t>(i + 1);  // places of ids, instead of rows
     if (!without_states(seen, begin)) return false;
     if (step_.is_ragged) return bags_of_ids(seen, begin, end);
@@ -39,12 +39,6 @@ class RawRunner : public IdRunner {
   }
 
  private:
-  uint8_t read(const Entries& entries, int64_t* ids) {
-    const bool is_text = entries.texts != nullptr || holds_texts(*entries.leaf);
-    if (!is_text || step_.as_integer) return integers_(entries, ids, states_.data(), integers);
-    return hashed_(entries, reinterpret_cast<uint64_t*>(ids), states_.data(), hashes_of);
-  }
-
   // `there`: 1 where there is an id; null: everywhere.
   bool singles(const int64_t* ids, const uint8_t* there, int64_t count) {
     int32_t *low = out(0), *high = out(1);
@@ -78,8 +72,7 @@ class RawRunner : public IdRunner {
 
   int64_t set_ = 0;  // rows of the tile from the first on whose bit was set by an earlier block
   std::vector<int64_t> ids_, kept_;  // of the entries, behind the default; and of the bags
-  Spread<uint64_t> hashed_;
-  Spread<int64_t> integers_;
+  Keys read_;
 };
 
 }  // namespace sparrow

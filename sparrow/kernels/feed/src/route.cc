@@ -6,6 +6,8 @@
 #include <new>
 #include <vector>
 
+#include "versions.h"
+
 namespace {
 
 inline uint32_t mix32(uint32_t x) {
@@ -77,15 +79,11 @@ struct Places {
 
 }  // namespace
 
-extern "C" {
-
 // Owner of every entry (`shards`: an id to ignore), and by owner how many entries there are and how many sums of one bag.
 // Entries of a bag follow one another; `bags` null: each entry is a bag.
-__attribute__((visibility("default"))) void sparrow_feed_route_pooled(const int32_t* ids, const int32_t* bags,
-                                                                      int64_t count, int64_t num_rows, int64_t shards,
-                                                                      const int32_t* spans, int64_t num_spans,
-                                                                      int32_t* owners, int32_t* entries,
-                                                                      int32_t* sums, int32_t* last) {
+SPARROW_API void sparrow_feed_route_pooled(const int32_t* ids, const int32_t* bags, int64_t count, int64_t num_rows,
+                                           int64_t shards, const int32_t* spans, int64_t num_spans, int32_t* owners,
+                                           int32_t* entries, int32_t* sums, int32_t* last) {
   const Layout layout(num_rows, spans, num_spans);
   for (int64_t o = 0; o < shards; ++o) entries[o] = sums[o] = 0, last[o] = -1;
   for (int64_t i = 0; i < count; ++i) {
@@ -107,10 +105,12 @@ __attribute__((visibility("default"))) void sparrow_feed_route_pooled(const int3
 // block (shards, width): rows (most); where `ragged`, parts (most) and starts (capacity); where `weighted`, gains (most).
 // bag_of (shards, capacity): the bag of each sum. slots (shards * capacity, or num_bags where not ragged): which sums make up
 // each bag, by offsets (num_bags + 1), with slot_bags (shards * capacity). counters: 3 * shards.
-__attribute__((visibility("default"))) void sparrow_feed_lay_out_pooled(
-    const int32_t* ids, const int32_t* bags, const float* gains, int64_t count, const int32_t* owners, int64_t num_rows,
-    int64_t shards, const int32_t* spans, int64_t num_spans, int64_t local_rows, int64_t num_bags, int64_t most, int64_t capacity, int64_t ragged, int64_t weighted,
-    int32_t* block, int32_t* bag_of, int32_t* offsets, int32_t* slots, int32_t* slot_bags, int32_t* counters) {
+SPARROW_API void sparrow_feed_lay_out_pooled(const int32_t* ids, const int32_t* bags, const float* gains,
+                                             int64_t count, const int32_t* owners, int64_t num_rows, int64_t shards,
+                                             const int32_t* spans, int64_t num_spans, int64_t local_rows,
+                                             int64_t num_bags, int64_t most, int64_t capacity, int64_t ragged,
+                                             int64_t weighted, int32_t* block, int32_t* bag_of, int32_t* offsets,
+                                             int32_t* slots, int32_t* slot_bags, int32_t* counters) {
   const Layout layout(num_rows, spans, num_spans);
   const int64_t width = most + (ragged ? most + capacity : 0) + (weighted ? most : 0);
   const int64_t gains_at = width - most;
@@ -169,11 +169,9 @@ __attribute__((visibility("default"))) void sparrow_feed_lay_out_pooled(
 
 // Owner of every entry (`shards`: an id to ignore), its row's place among the distinct rows of that owner, in the order
 // in which they first appear, and how many there are by owner. 0: out of memory.
-__attribute__((visibility("default"))) int64_t sparrow_feed_route_rows(const int32_t* ids, int64_t count,
-                                                                       int64_t num_rows, int64_t shards,
-                                                                       const int32_t* spans, int64_t num_spans,
-                                                                       int32_t* owners, int32_t* places,
-                                                                       int32_t* counts) {
+SPARROW_API int64_t sparrow_feed_route_rows(const int32_t* ids, int64_t count, int64_t num_rows, int64_t shards,
+                                            const int32_t* spans, int64_t num_spans, int32_t* owners, int32_t* places,
+                                            int32_t* counts) {
   static thread_local Places table;
   const Layout layout(num_rows, spans, num_spans);
   uint32_t mask;
@@ -207,11 +205,12 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_route_rows(const int
 // The arrays of the rows exchange, for an agreed capacity of `capacity` rows for each owner and `padded` entries.
 // send (shards, capacity): rows that are asked for. slots (padded): the place of each entry's row. The entries again, sorted
 // by slot: back_offsets (shards * capacity + 1), back_slots, back_bags, back_gains (padded). next: shards * capacity.
-__attribute__((visibility("default"))) void sparrow_feed_lay_out_rows(
-    const int32_t* ids, const int32_t* bags, const float* gains, int64_t count, const int32_t* owners,
-    const int32_t* places, int64_t num_rows, int64_t shards, const int32_t* spans, int64_t num_spans,
-    int64_t local_rows, int64_t num_bags, int64_t padded, int64_t capacity, int64_t weighted, int32_t* send, int32_t* slots, int32_t* back_offsets, int32_t* back_slots,
-    int32_t* back_bags, float* back_gains, int32_t* next) {
+SPARROW_API void sparrow_feed_lay_out_rows(const int32_t* ids, const int32_t* bags, const float* gains, int64_t count,
+                                           const int32_t* owners, const int32_t* places, int64_t num_rows,
+                                           int64_t shards, const int32_t* spans, int64_t num_spans, int64_t local_rows,
+                                           int64_t num_bags, int64_t padded, int64_t capacity, int64_t weighted,
+                                           int32_t* send, int32_t* slots, int32_t* back_offsets, int32_t* back_slots,
+                                           int32_t* back_bags, float* back_gains, int32_t* next) {
   const Layout layout(num_rows, spans, num_spans);
   const int64_t none = shards * capacity;
   for (int64_t k = 0; k < none; ++k) send[k] = static_cast<int32_t>(local_rows), next[k] = 0;
@@ -248,5 +247,3 @@ __attribute__((visibility("default"))) void sparrow_feed_lay_out_rows(
     if (weighted) back_gains[i] = 0.0f;
   }
 }
-
-}  // extern "C"

@@ -7,7 +7,6 @@
 
 #include "arrow.h"
 #include "entries.h"
-#include "flat.h"
 #include "scratch.h"
 #include "step.h"
 #include "tile.h"

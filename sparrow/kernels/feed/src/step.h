@@ -12,7 +12,7 @@ enum Mapping : int64_t { NUMBERED, HASHED, VOCABULARY, RAW };
 
 extern "C" {
 
-// One input of the model. Mirrored by sparrow/kernels/feed/plan.py: every field has 8 bytes.
+// One input of the model. Mirrored by sparrow/kernels/feed/steps.py: every field has 8 bytes.
 struct Step {
   int64_t kind;
   const int64_t* columns;

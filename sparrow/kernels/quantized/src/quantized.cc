@@ -72,13 +72,10 @@ void write_row(const Lookup& lookup, const uint8_t* at, float* row) {
 
 }  // namespace
 
-extern "C" {
-
 // Writes the rows of `ids`, (features, count), to `out`, whose rows are `stride` numbers apart; an id that is not in
 // [0, rows) writes zeros.
-__attribute__((visibility("default"))) void sparrow_fill_rows(const Lookup* lookups, int64_t num_lookups,
-                                                              const int32_t* ids, int64_t count, float* out,
-                                                              int64_t stride) {
+extern "C" __attribute__((visibility("default"))) void sparrow_fill_rows(
+    const Lookup* lookups, int64_t num_lookups, const int32_t* ids, int64_t count, float* out, int64_t stride) {
   const int64_t total = num_lookups * count;
   int64_t next_lookup = 0, next_row = 0, fetched = 0;
   int64_t at = 0;
@@ -105,5 +102,3 @@ __attribute__((visibility("default"))) void sparrow_fill_rows(const Lookup* look
     }
   }
 }
-
-}  // extern "C"

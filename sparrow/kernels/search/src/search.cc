@@ -154,15 +154,12 @@ struct Search {
 
 }  // namespace
 
-extern "C" {
-
 // Improves (queries, k) `scores` and `numbers`, the best of rows seen before (-1: none), by `num_rows` further rows, whose
 // numbers begin at `first_row`. The best comes first.
-__attribute__((visibility("default"))) void sparrow_search(const float* queries, int64_t num_queries, const float* rows,
-                                                           int64_t num_rows, int64_t dim, int64_t k, int64_t first_row,
-                                                           const uint8_t* allowed, const int64_t* excluded_offsets,
-                                                           const int64_t* excluded, int64_t threads, float* scores,
-                                                           int64_t* numbers) {
+extern "C" __attribute__((visibility("default"))) void sparrow_search(
+    const float* queries, int64_t num_queries, const float* rows, int64_t num_rows, int64_t dim, int64_t k,
+    int64_t first_row, const uint8_t* allowed, const int64_t* excluded_offsets, const int64_t* excluded,
+    int64_t threads, float* scores, int64_t* numbers) {
   const Problem problem{queries, rows, num_queries, num_rows, dim, k, first_row, allowed, excluded_offsets, excluded};
   const int64_t work = num_queries * num_rows * std::max<int64_t>(dim, 1);
   threads = std::max<int64_t>(1, std::min({threads, work >> 22, num_rows / ROWS}));
@@ -190,5 +187,3 @@ __attribute__((visibility("default"))) void sparrow_search(const float* queries,
     }
   }
 }
-
-}  // extern "C"

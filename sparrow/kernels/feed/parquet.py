@@ -1,15 +1,18 @@
-"""`read_footer` and `check_pages`: the numbers of a Parquet file, checked before anything is read by them."""
+"""Parquet files for compiled code: their numbers, checked before anything is read by them, and encoded columns."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+import dataclasses
+import os
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels.feed.loading import library
-from sparrow.kernels.feed.ordering import address
+from sparrow.files import AnyPath, Remote
+from sparrow.kernels.feed import pool
+from sparrow.kernels.feed.loading import address, library
 
 
 class Leaf(NamedTuple):
@@ -46,7 +49,6 @@ class Footer(NamedTuple):
     chunks: npt.NDArray[np.int64]
 
     def leaf(self, number: int) -> Leaf:
-        """Return one of the leaves."""
         return Leaf(*self.leaves[number].tolist())
 
 
@@ -85,11 +87,11 @@ def read_footer(data: bytes, file_size: int) -> Footer | None:
         **{"most_leaves": len(leaves), "most_groups": len(rows), "most_chunks": len(chunks)},
         **{"group": -1, "leaf": -1},
     )
-    problem = loaded.sparrow_feed_footer(data, *map(ctypes.c_int64, (len(data), file_size)), ctypes.byref(made))
+    problem = loaded.sparrow_feed_footer(data, len(data), file_size, ctypes.byref(made))
     count, groups = made.num_leaves, made.num_groups
     if problem:
         name = None if made.leaf < 0 else _name(data, leaves[made.leaf])
-        raise Refused(_text(problem), None if made.group < 0 else made.group, name)
+        raise Refused(problem.decode(), None if made.group < 0 else made.group, name)
     names = [_name(data, leaf) for leaf in leaves[:count].tolist()]
     table = chunks[: groups * count].reshape(groups, count, 4).copy()
     return Footer(leaves[:count, :5].copy(), names, rows[:groups].tolist(), table)
@@ -106,15 +108,9 @@ def check_pages(
     """
     loaded, which = library(), ctypes.c_int64()
     assert loaded is not None  # it read the footer
-    problem = loaded.sparrow_feed_check_pages(
-        ctypes.c_void_p(memory.__array_interface__["data"][0]),
-        ctypes.c_void_p(pages.__array_interface__["data"][0]),
-        ctypes.c_int64(len(pages)),
-        None if mixed is None else address(mixed),
-        ctypes.byref(which),
-    )
+    problem = loaded.sparrow_feed_check_pages(memory, pages, len(pages), mixed, ctypes.byref(which))
     if problem:
-        raise Refused(_text(problem), column=which.value)
+        raise Refused(problem.decode(), column=which.value)
 
 
 def _name(data: bytes, leaf: Any) -> str:
@@ -122,5 +118,38 @@ def _name(data: bytes, leaf: Any) -> str:
     return data[begin : begin + size].decode(errors="replace")
 
 
-def _text(problem: int) -> str:
-    return ctypes.string_at(problem).decode()
+CODECS: Final = (0, 1)
+"""The compressions that compiled code reads, by their numbers in Parquet: none, and Snappy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """The columns of a row group as they are in the file, for compiled code to decode.
+
+    Attributes:
+      rows: the number of rows.
+      columns: (columns, 11): the fields of ``EncodedColumn`` of parquet.h, which describes them; the first byte of the
+        pages is counted in ``memory``.
+      memory: the bytes of the pages.
+    """
+
+    rows: int
+    columns: npt.NDArray[np.int64]
+    memory: Any
+
+    def run(self, loaded: ctypes.CDLL, steps: Any, num_steps: int, target: Any) -> int:
+        columns = self.columns.copy()
+        columns[:, 0] += address(self.memory)
+        answer: int = loaded.sparrow_feed_decode(steps, num_steps, columns, len(columns), ctypes.byref(target))
+        return answer
+
+
+def read(path: AnyPath, spans: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8] | None:
+    """Return bytes of a file, one span after the other, each its first byte and its size; None: they cannot be read."""
+    loaded = library()
+    if loaded is None:
+        return None
+    memory = pool.empty((int(spans[:, 1].sum()),), np.uint8)
+    if isinstance(path, Remote):
+        return memory if path.read_spans(spans.tolist(), memory) else None
+    return memory if loaded.sparrow_feed_read(os.fsencode(path), spans, len(spans), memory) else None

@@ -1,18 +1,20 @@
-"""`ItemCounts`: how often each item occurs in the data to train on, for the correction of in-batch negatives."""
+"""Rows of a source by keys: how often each item occurs, the first row of each, and the pairs of some users."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from sparrow.data.converter import Converter
-from sparrow.data.errors import DataError
-from sparrow.data.labels import refuse_single
+from sparrow.data.errors import DataError, Problems
+from sparrow.data.labels import keys, refuse_single
 from sparrow.data.sources.base import BadRows, Source
+from sparrow.data.sources.memory import Tables
 
 Keys = npt.NDArray[np.int64]
 _MERGE_ROWS: Final = 2**20
@@ -56,7 +58,6 @@ class ItemCounts:
         return np.where(known[place] == keys, logs[place], unknown)
 
     def state(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Return the counts, for a checkpoint."""
         keys, rows = self.counted
         return {"keys": keys, "rows": rows}
 
@@ -74,22 +75,27 @@ def holds_one_key(source: Source, column: str) -> bool:
 
 def counted(source: Source, column: str, bad_rows: BadRows) -> tuple[Keys, npt.NDArray[np.int64]]:
     """Return the distinct keys of a column in ascending order, and the rows of each."""
-    converter = Converter([], [], [], [column])
-    reader = source.open([column])
-    converter.check(reader)
     keys, rows = np.zeros(0, np.int64), np.zeros(0, np.int64)
     waiting: list[Keys] = []
-    gathered = 0
-    for chunk in range(reader.num_chunks):
-        found = converter.convert(reader.read(chunk, bad_rows), bad_rows)[0].to_batch().keys[column]
-        waiting.append(found)
-        gathered += len(found)
-        if gathered >= max(_MERGE_ROWS, len(keys)) or chunk == reader.num_chunks - 1:
+    for found in _keys_of(source, [column], bad_rows):
+        waiting.append(found[column])
+        if sum(map(len, waiting)) >= max(_MERGE_ROWS, len(keys)):
             keys, rows = _merged(keys, rows, np.concatenate(waiting))
-            waiting, gathered = [], 0
+            waiting = []
+    if waiting:
+        keys, rows = _merged(keys, rows, np.concatenate(waiting))
     if not len(keys):
-        raise DataError("there are no items to count", reader.schemas[0][0], column=column)
+        raise DataError("there are no items to count", source.open([column]).schemas[0][0], column=column)
     return keys, rows
+
+
+def _keys_of(source: Source, columns: list[str], bad_rows: BadRows) -> Iterator[dict[str, Keys]]:
+    """Yield the keys in some columns, a chunk at a time."""
+    converter = Converter([], [], [], columns)
+    reader = source.open(converter.columns)
+    converter.check(reader)
+    for chunk in range(reader.num_chunks):
+        yield converter.convert(reader.read(chunk, bad_rows), bad_rows)[0].to_batch().keys
 
 
 def _merged(keys: Keys, rows: npt.NDArray[np.int64], more: Keys) -> tuple[Keys, npt.NDArray[np.int64]]:
@@ -98,3 +104,44 @@ def _merged(keys: Keys, rows: npt.NDArray[np.int64], more: Keys) -> tuple[Keys, 
     total = np.zeros(len(every), np.int64)
     np.add.at(total, place, np.concatenate([rows, counts]))
     return every, total
+
+
+def distinct_rows(source: Source, columns: Sequence[str], key: str, bad_rows: BadRows = "error") -> Tables:
+    """Return the first row of each value of the column ``key``, in the order of the source.
+
+    Rows without a value are left out.
+
+    >>> rows = distinct_rows(Tables({"item": [5, 6, 5], "price": [1, 2, 3]}), ["item", "price"], "item")
+    >>> rows.open(["item", "price"]).read(0, "error").table.to_pydict()
+    {'item': [5, 6], 'price': [1, 2]}
+    """
+    columns = list(dict.fromkeys(columns))
+    reader = source.open(columns)
+    known, parts = np.zeros(0, np.int64), []
+    for table in (own.select(columns).combine_chunks() for own in reader.tables(bad_rows)):
+        batch = table.select([key]).to_batches() or [pa.RecordBatch.from_pylist([], schema=table.select([key]).schema)]
+        problems = Problems(table.num_rows)
+        found = keys(batch[0], key, problems)
+        usable = np.ones(len(found), np.bool_) if problems.rows is None else ~problems.rows
+        new, first = np.unique(found[usable], return_index=True)
+        is_new = ~np.isin(new, known, assume_unique=True)
+        parts.append(table.take(pa.array(np.sort(np.flatnonzero(usable)[first[is_new]]))))
+        known = np.union1d(known, new[is_new]) if is_new.any() else known
+    return Tables(pa.concat_tables(parts))
+
+
+def key_pairs(
+    source: Source, owner: str, key: str, owners: Keys, bad_rows: BadRows = "error"
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the distinct pairs of two columns of keys, for some values of the first.
+
+    >>> rows = Tables({"user": [1, 2, 1, 1], "item": [7, 7, 7, 8]})
+    >>> [column.tolist() for column in key_pairs(rows, "user", "item", np.array([1]))]
+    [[1, 1], [7, 8]]
+    """
+    pairs = [np.zeros((0, 2), np.int64)]
+    for found in _keys_of(source, list(dict.fromkeys([owner, key])), bad_rows):
+        of_them = np.isin(found[owner], owners)
+        pairs.append(np.stack([found[owner][of_them], found[key][of_them]], axis=1))
+    distinct = np.unique(np.concatenate(pairs), axis=0)
+    return distinct[:, 0], distinct[:, 1]
