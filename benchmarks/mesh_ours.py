@@ -128,9 +128,7 @@ def exchanged_bytes(batch, dim: int, count: int) -> int:
     """Bytes that a device sends to the others in a step."""
     total = 0
     for lookups in batch.lookups.values():
-        ids = getattr(lookups, "block", None)
-        ids, pairs = (lookups.send, lookups.send.shape[1]) if ids is None else (ids, lookups.sums)
-        total += (ids.nbytes // count + 2 * count * pairs * dim * 4) * (count - 1) // count
+        total += (lookups.block.nbytes // count + 2 * count * lookups.vectors * dim * 4) * (count - 1) // count
     return total
 
 

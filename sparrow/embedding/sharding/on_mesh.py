@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from sparrow.embedding.one_device import Stacked
 from sparrow.embedding.packed_batch import Group, PackedBatch, activations, bag_grads
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.complete_rows import is_by_element, updated
-from sparrow.embedding.sharding.elements import Elements, elements_of, with_elements
+from sparrow.embedding.sharding.elements import Elements
 from sparrow.embedding.sharding.exchange import Exchange
 from sparrow.embedding.sharding.measured import (
     COPIES,
@@ -168,14 +167,11 @@ class OnMesh(MeshState):
             agree = _largest if sizes is None or sizes.agree is None else sizes.agree
             needs = agree(needs)
         loose = self.settle(needs)
-        if capacity is not None:  # room for all ids of a device at one owner: the same shapes for every batch
-            most = {name: measured.capacity.get(name.rpartition("/")[0]) for name in loose}
-            room = {name: max(need, most[name] or size_class(need)) for name, need in loose.items()}
-        elif sizes is not None:
-            room = sizes.fit(loose)
-        else:
-            room = {name: size_class(need) for name, need in loose.items()}
-        return measured.pack(room)
+        if sizes is not None and capacity is None:
+            return measured.pack(sizes.fit(loose))
+        # With a capacity, all ids of a device may have one owner: the same shapes for every batch.
+        most = {name: capacity is not None and measured.capacity.get(name.rpartition("/")[0]) for name in loose}
+        return measured.pack({name: max(need, most[name] or size_class(need)) for name, need in loose.items()})
 
     def measure(self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None = None) -> RoutedBatch:
         """Check and route this process's examples: the first half of `pack`. Waits for no other process."""
@@ -183,16 +179,17 @@ class OnMesh(MeshState):
         parts = len(self.shards.local)
         if not parts:
             raise ValueError("this process holds no device of the mesh, so that it has no part of a batch to pack")
-        elements = elements_of(counted, parts)
+        elements = {name: Elements.of(name, ordered, parts) for name, ordered in counted.ordered.items()}
         # The sizes of the batch before are a good guess; another size takes the time of routing again.
         sizes = {name: held.size or max(held.most, self._guess.get(name, 0)) for name, held in elements.items()}
-        return self._routed(counted, elements, sizes)
+        return self.routed(counted, elements, sizes)
 
-    def _routed(self, counted: Measured, elements: Mapping[str, Elements], sizes: Mapping[str, int]) -> RoutedBatch:
-        """Route a batch with as many elements of each ordered feature on every device."""
+    def routed(self, counted: Measured, elements: Mapping[str, Elements], sizes: Mapping[str, int]) -> RoutedBatch:
+        """Route a batch with the same number of elements of each ordered feature on every device."""
         self._guess.update(sizes)
         parts = len(self.shards.local)
-        packed = with_elements(counted, elements, sizes).pack(counted.loose)  # without padding
+        laid = {name: held.ordered(sizes[name]) for name, held in elements.items()}
+        packed = dataclasses.replace(counted, ordered=laid).pack(counted.loose)  # without padding
         groups = tuple((name, split_groups(of_stack, parts)) for name, of_stack in packed.groups)
         made: dict[Any, Routed] = {}  # stacks that are read with the same ids share their routes
         routed = {}
@@ -209,10 +206,8 @@ class OnMesh(MeshState):
                 own = split(lookups, of_stack, parts)
                 made[alike] = dataclasses.replace(route(layout, own, choice), most=self._most_sums(of_stack, parts))
             routed[name] = made[alike]
-        room = {name: len(own.ids) * self.layouts[name].columns for name, own in packed.lookups.items()}
-        again = functools.partial(self._routed, counted, elements)
-        put = self.shards.put_parts
-        return RoutedBatch(self.layouts, routed, groups, self.settle, put, room, elements, sizes, again, self.shards)
+        most = {name: len(own.ids) * self.layouts[name].columns for name, own in packed.lookups.items()}
+        return RoutedBatch(self, counted, elements, sizes, routed, groups, most)
 
     def _most_sums(self, groups: Sequence[Group], parts: int) -> int:
         """Return the most bags of a shard at one owner, whatever their ids are."""
@@ -222,9 +217,9 @@ class OnMesh(MeshState):
                 bags[place.device : place.device + place.columns * place.over] += group.num_bags // parts
         return int(bags.max())
 
-    def traffic(self, batch: RoutedBatch, room: Mapping[str, int]) -> dict[str, Traffic]:
-        """Return what a measured batch sends, by stack, once it is packed with ``room``."""
-        return traffic(batch, room, {stack.name: stack.step for stack in self.stacks}, self.shards.dtype)
+    def traffic(self, batch: RoutedBatch, capacity: Mapping[str, int]) -> dict[str, Traffic]:
+        """Return the traffic of a measured batch, by stack, once it is packed with ``capacity``."""
+        return traffic(batch, capacity)
 
     def settle(self, needs: npt.NDArray[np.int32]) -> dict[str, int]:
         """Agreed needs by name, after choosing the exchange of each stack that has none yet."""
