@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 
 from sparrow.embedding.batches.sizes import HEADROOM, size_class
-from sparrow.embedding.planner.links import Links
 from sparrow.embedding.planner.uses import Use
 from sparrow.embedding.sharding.measured import COPIES, DISTINCT, POOLED, ROWS, SUMS, chosen
 from sparrow.embedding.sharding.placement import Place, everywhere, table_bytes
@@ -31,6 +30,37 @@ UNEVEN: Final = 20.0
 """The extra cost of a device with twice the mean: so much that a balanced placement wins wherever there is one."""
 FULL: Final = 200.0
 """The extra cost of tables that need twice the memory of a device, or needlessly send twice the bytes of rows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """Rates of a cluster.
+
+    Attributes:
+      link: bytes per second that a device sends to devices of its own process.
+      network: bytes per second that a process sends to others.
+      latency: seconds that a collective takes besides its bytes.
+      memory: bytes per second that a device reads and writes; None: as measured on this machine.
+    """
+
+    link: float = 50e9
+    network: float = 12.5e9
+    latency: float = 50e-6
+    memory: float | None = None
+
+    def shared(self, sent: float, devices: int, processes: int) -> tuple[int, int]:
+        """Return the bytes of ``sent`` that go to devices of the same process, and to others.
+
+        >>> Links().shared(7000, devices=8, processes=2)
+        (3000, 4000)
+        """
+        inside = round(sent * (devices // processes - 1) / max(devices - 1, 1))
+        return inside, round(sent) - inside
+
+    def seconds(self, sent: float, devices: int, processes: int) -> float:
+        """Return the time in which every device sends as many bytes to all others, evenly."""
+        inside, between = self.shared(sent, devices, processes)
+        return max(inside / self.link, between * (devices // processes) / self.network)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow.embedding.embedder import Embedder
-from sparrow.embedding.planner.costs import Cost, Costs
-from sparrow.embedding.planner.links import Links
+from sparrow.embedding.planner.costs import Cost, Costs, Links
 from sparrow.embedding.planner.uses import uses
 from sparrow.embedding.sharding.placement import Place, Placement, everywhere
 
