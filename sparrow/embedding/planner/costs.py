@@ -1,6 +1,6 @@
 """`Costs`: the traffic, memory and balance of tables in given places, from their uses.
 
-Bytes are counted by `sharding.traffic`. The room of a pair of devices is estimated: the mean, a bound of its largest
+Bytes are counted by `sharding.traffic`. The capacity of a pair of devices is estimated: mean, a bound of its largest
 deviation where a hash spreads rows, the hottest row, and the space that learned sizes leave. The places that are chosen
 in the end are routed with real ids.
 """
@@ -58,7 +58,7 @@ class Links:
         return inside, round(sent) - inside
 
     def seconds(self, sent: float, devices: int, processes: int) -> float:
-        """Return the time in which every device sends as many bytes to all others, evenly."""
+        """Return the time in which every device sends ``sent`` bytes to all others, evenly."""
         inside, between = self.shared(sent, devices, processes)
         return max(inside / self.link, between * (devices // processes) / self.network)
 
@@ -91,7 +91,7 @@ class Cost:
     Attributes:
       stacks: the exchanges.
       seconds: the exchange, its collectives, and rows at the fullest owner.
-      memory: bytes of tables and slots on each device: as many as the fullest has.
+      memory: bytes of tables and slots on the fullest device; each allocates them.
       fullest: that, over the mean of the rows that are used.
       lookups: bytes of rows that the fullest device reads, over the mean.
       score: the seconds, more where devices are uneven or full, or more is sent than by rows with no such reason.
@@ -134,7 +134,7 @@ class Costs:
         self._kinds = {table.name: stack.name for stack in stacks for table in stack.tables}
         self._loads: dict[tuple[str, int], Any] = {}
         self._kept: dict[Any, tuple[dict[str, Place], _Made]] = {}
-        self._limit: int | None = None  # bytes that a device may send: those of all tables by rows, where that is even
+        self._limit: int | None = None  # bytes that a device may send: of all tables by rows, where they are even
         by_rows = self.of(dict.fromkeys(self.tables, everywhere(devices)))
         if by_rows.score == by_rows.seconds:
             self._limit = by_rows.sent
@@ -241,10 +241,10 @@ class Costs:
         ragged = any(self._use(name).ragged for name in names)
         by_rows = chosen({SUMS: math.ceil(sums), DISTINCT: math.ceil(distinct)}) == ROWS
         exchange, need = (ROWS, distinct) if by_rows else (POOLED, sums)
-        pair = _room(need)
+        pair = _capacity(need)
         if not by_rows:
             pair = min(pair, max(int(counts[6].max()), 1))
-        entries = _room(float(most[1].max() + hot[1])) if ragged and not by_rows else 0
+        entries = _capacity(float(most[1].max() + hot[1])) if ragged and not by_rows else 0
         weighted = any(self._use(name).weighted for name in names)
         sent = exchanged_bytes(exchange, n, width, pair, entries, weighted=weighted)
         sent += completed_bytes(step, n, first.columns, entries or pair)
@@ -279,13 +279,13 @@ _UNKNOWN: Final = Use(0, (0.0,), 0.0, (0.0, 0.0), False)
 
 
 def _largest(count: int) -> float:
-    """Return the largest of as many normal deviates, as expected for large counts; 0 for one."""
+    """Return the largest of ``count`` normal deviates, as expected for large counts; 0 for one."""
     if count < 2:
         return 0.0
     root = math.sqrt(2 * math.log(count))
     return root - (math.log(math.log(count)) + math.log(4 * math.pi)) / (2 * root)
 
 
-def _room(need: float) -> int:
+def _capacity(need: float) -> int:
     """Return the size that `Sizes` gives the first batch."""
     return size_class(math.ceil(HEADROOM[0] * math.ceil(need)), 16)

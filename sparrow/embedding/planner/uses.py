@@ -49,8 +49,7 @@ def imagined_mesh(
     >>> spec = sp.TableSpec(name="items", vocabulary_size=1000, embedding_dim=4, optimizer=sp.rules.SGD(0.1))
     >>> mesh = imagined_mesh(sp.Embedder([sp.FeatureSpec(name="item", table_spec=spec)]), 4)
     >>> batch = mesh.measure({"item": np.arange(64) % 7})
-    >>> room = mesh.settle(batch.needs)
-    >>> [traffic] = mesh.traffic(batch, room).values()
+    >>> [traffic] = mesh.traffic(batch, mesh.settle(batch.needs)).values()
     >>> traffic.exchange, traffic.vectors.shape, int(traffic.vectors.sum())
     ('rows', (4, 4), 28)
     """
@@ -66,7 +65,7 @@ class Use:
 
     Attributes:
       bags: bags, empty ones included.
-      lengths: by number of ids, the bags that hold as many.
+      lengths: by number of ids, the bags that hold that number.
       distinct: different rows.
       hottest: bags with the row that has the most lookups, and these lookups.
       weighted: whether lookups have gains.

@@ -22,7 +22,7 @@ from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 
 Array = npt.NDArray[Any]
 Reader = Callable[[int, int], Array]
-"""Gives rows [first, last) of a stack; rows past the end of the stack may be anything."""
+"""Returns rows [first, last) of a stack; rows past the end of the stack may be anything."""
 
 BLOCK_BYTES: Final = 1 << 24
 """The size of a block on each device, if one local row for each pair of shards does not take more."""
@@ -73,9 +73,9 @@ def placed(
     give_away: bool = False,
     block_bytes: int = BLOCK_BYTES,
 ) -> jax.Array:
-    """Return a stack's array with rows ``span`` replaced by what ``read`` gives, block by block.
+    """Return a stack's array with rows ``span`` replaced by the rows that ``read`` gives, block by block.
 
-    Each process reads only what its devices hold of each block in logical order. All processes call this together.
+    Each process reads only the rows that its devices hold of a block in logical order. All processes call it together.
 
     ``give_away``: whether ``array`` may be written in place.
     """

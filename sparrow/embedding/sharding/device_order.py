@@ -77,7 +77,7 @@ def in_device_order(
         closed = jax.make_jaxpr(arrays_only)(*arrays)
         flags = [own for arg, own in zip(args, split, strict=True) for _ in jax.tree.leaves(arg)]
         dims = [0 if flags[i] and leaves[i].ndim and leaves[i].shape[0] in sizes else None for i in at]
-        made = iter(_Walk(shards).whole(closed, [Followed(*pair) for pair in zip(arrays, dims, strict=True)]))
+        made = iter(_Walk(shards).results(closed, [Followed(*pair) for pair in zip(arrays, dims, strict=True)]))
         tree, rest, is_array = others
         return jax.tree.unflatten(
             tree, [next(made) if held else leaf for leaf, held in zip(rest, is_array, strict=True)]
@@ -99,7 +99,7 @@ class _Walk:
     def __init__(self, shards: Shards) -> None:
         self.shards, self.count = shards, shards.count
 
-    def whole(self, closed: Any, values: Sequence[Followed]) -> list[Any]:
+    def results(self, closed: Any, values: Sequence[Followed]) -> list[Any]:
         """Return the results; parts that are still apart go together."""
         made = self.run(closed.jaxpr, closed.consts, values)
         apart = {id(value): value for value in made if value.array is None}
@@ -200,7 +200,7 @@ class _Walk:
 
 
 def _moved(axis: int, dim: int) -> int:
-    """Return the number of an axis in `_blocks`: of ``dim`` itself, the one of the examples of a device."""
+    """Return the number of an axis in `_blocks`; ``dim`` becomes the axis of one device's examples."""
     return axis if axis < dim else axis + 1
 
 

@@ -23,7 +23,7 @@ class Elements:
     (2, [7, 8, 0, 9, 0, 0], [0, 2, 2, 0, 1, 1])
 
     Attributes:
-      pieces: the ids of each part, and the mask of those that are there.
+      pieces: the ids of each part, and the mask of the ids that are present.
       offsets: the offsets of all parts, one part after the other, each from 0 on.
       size: elements of each part, where that is fixed; None: the largest part of all processes decides.
     """
@@ -34,7 +34,7 @@ class Elements:
 
     @classmethod
     def of(cls, name: str, ordered: Ordered, parts: int) -> Elements:
-        """Cut a feature into parts with as many sequences each."""
+        """Cut a feature into parts with an equal number of sequences."""
         examples = len(ordered.offsets) - 1
         if examples % parts:
             raise ValueError(

@@ -62,7 +62,7 @@ class Exchange(abc.ABC):
 
     @abc.abstractmethod
     def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array, rows: int) -> EntryGradients:
-        """Return, after `exchange`, the gradients of a shard's ``rows`` rows, from those of the bags of all shards."""
+        """Return, after `exchange`, the gradients of a shard's ``rows`` rows, from all shards' gradients of bags."""
 
 
 @jax.tree_util.register_dataclass
@@ -111,7 +111,7 @@ class Sent(Exchange):
         return shards.send(owned).reshape(-1, owned.shape[-1]), dataclasses.replace(self, order=order)
 
     def patched(self, shards: Shards, backend: Backend, table: jax.Array, vectors: Any, touched: jax.Array) -> Any:
-        """Return the vectors after an update: those with a touched row travel again.
+        """Return the vectors after an update: vectors with a touched row travel again.
 
         Their numbers travel first, which need no table and no gradient: XLA may send them beside the step.
         """

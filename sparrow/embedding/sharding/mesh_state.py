@@ -156,7 +156,7 @@ class MeshState:
         return {}
 
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
-        """Rows of a stack's array in logical order, as a NumPy array: no device may have room for them."""
+        """Return rows of a stack's array in logical order, as a NumPy array: they may be too large for a device."""
         _refuse_tracers(array)
         return blocks.gathered(self.shards, self.layouts[stack.name], array, (span.start, span.stop))
 

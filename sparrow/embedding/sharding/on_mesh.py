@@ -234,7 +234,7 @@ class OnMesh(MeshState):
                     self.exchanges[name] = exchange
 
     def batch_size(self, group: Group) -> int:
-        """Examples of a group in the whole batch, over all processes."""
+        """Return the examples of a group in the complete batch, over all processes."""
         return group.num_bags * self.shards.count
 
     def exchange(self, batch: PackedBatch) -> PackedBatch:

@@ -83,7 +83,7 @@ def pieces(part: Part, count: int) -> Part:
 
 
 def lookups_of(parts: Sequence[Part], ids: Any, ragged: bool, weighted: bool) -> Lookups:
-    """Return the bags of all parts, with ``ids``, (parts, entries), as those of their entries."""
+    """Return the bags of all parts, whose entries have ``ids``, (parts, entries)."""
     (count, size), num_bags = ids.shape, parts[0].num_bags
     bags = np.full((count, size), num_bags, np.int32) if ragged else None
     offsets = np.empty((count, num_bags + 1), np.int32) if ragged else None

@@ -74,13 +74,13 @@ def route_rows(layout: Layout, part: Part) -> RowsRoute:
 
 
 def _owners_of_pieces(layout: Layout, owners: Ints) -> Ints:
-    """Return the owners of all pieces, from those of the first."""
+    """Return the owners of all pieces, from the owners of the first."""
     shift = np.arange(layout.columns, dtype=np.int32)[:, None] * np.int32(layout.spans[0].over)
     return np.where(owners < layout.shards, owners + shift, np.int32(layout.shards)).reshape(-1).astype(np.int32)
 
 
 def _of_pieces(layout: Layout, by_owner: Ints) -> Ints:
-    """Return the numbers by owner of all pieces, from those of the first."""
+    """Return the numbers by owner of all pieces, from the numbers of the first."""
     each = [np.roll(by_owner, p * layout.spans[0].over) for p in range(layout.columns)]
     total: Ints = np.sum(each, axis=0, dtype=np.int32)
     return total
@@ -161,7 +161,7 @@ def _owners(layout: Layout, part: Part) -> Ints:
 
 
 def _by_owner(owners: Ints, shards: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Entries sorted by owner, in order, without those to ignore; and where each owner's begin."""
+    """Return the entries sorted by owner, in order, without ids to ignore; and where each owner has its first."""
     order = np.argsort(owners, kind="stable")
     begins = np.searchsorted(owners[order], np.arange(shards + 1))
     return order[: begins[-1]], begins
