@@ -96,7 +96,7 @@ def lay_out_pooled(
     shards, num_bags, ragged, library = layout.shards, parts[0].num_bags, entries > 0, feed.library()
     entries = entries or sums
     width = entries + (entries + sums if ragged else 0) + (entries if weighted else 0)
-    block, bag_of = _empty(len(parts), shards, width), _empty(len(parts), shards, sums)
+    block, bag_of = _empty(len(parts), shards, width), _empty(len(parts), shards * sums)
     slots = _empty(len(parts), shards * sums if ragged else num_bags)
     offsets, slot_bags = (_empty(len(parts), num_bags + 1), np.empty_like(slots)) if ragged else (None, None)
     for i, (part, route) in enumerate(zip(parts, routes, strict=True)):
@@ -220,9 +220,9 @@ def _fill_pooled(
         gains = block[:, -entries:].view(np.float32)
         gains[:] = 0.0
         gains[own, at] = 1.0 if part.gains is None else part.gains[order]
-    bag_of[:] = part.num_bags
-    bag_of[own[opens], of_sum[opens]] = bags[order][opens]
     slot = own[opens] * sums + of_sum[opens]
+    bag_of[:] = part.num_bags
+    bag_of[slot] = bags[order][opens]
     first = order[opens]  # the entry that opens each sum
     if offsets is None:
         slots[:] = shards * sums
