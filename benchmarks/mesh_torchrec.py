@@ -112,7 +112,8 @@ def main(arguments: list[str]) -> None:
         step(i)
         times.append(time.perf_counter() - start)
     if rank == 0:
-        print(json.dumps({"step": float(np.median(times)) * 1e3, "chosen": chosen}), flush=True)
+        found = {"step": float(np.median(times)) * 1e3, "least": min(times) * 1e3, "chosen": chosen}
+        print(json.dumps(found), flush=True)
     dist.destroy_process_group()
 
 

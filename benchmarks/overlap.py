@@ -181,10 +181,10 @@ def delayed(nanoseconds_per_byte):
     """Let all that lookups send while programs are traced arrive late; the bytes of each, on a device."""
     import jax
 
-    from sparrow.embedding.sharding.rows import Rows
+    from sparrow.embedding.sharding.exchange import Sent
     from sparrow.embedding.sharding.shards import Shards
 
-    swap, row_grads, sent, free = Shards.swap, Rows.row_grads, [], []
+    swap, row_grads, sent, free = Shards.swap, Sent.row_grads, [], []
 
     def late(self, array):
         there = swap(self, array)
@@ -202,11 +202,11 @@ def delayed(nanoseconds_per_byte):
         finally:
             free.pop()
 
-    Shards.swap, Rows.row_grads = late, unhindered
+    Shards.swap, Sent.row_grads = late, unhindered
     try:
         yield sent
     finally:
-        Shards.swap, Rows.row_grads = swap, row_grads
+        Shards.swap, Sent.row_grads = swap, row_grads
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A large config planned from 1 to 1,024 devices, and the plan's traffic and time beside real steps on 2, 4 and 8.
 
-    python benchmarks/scaling.py            # the tables of docs/scaling.md
+    python benchmarks/scaling.py            # the tables of benchmarks/results/scaling.md
     python benchmarks/scaling.py --check    # real steps alone, see scaling_check.py; a few minutes
 
 The plan routes a batch of 65,536 examples of 26 ids.

@@ -161,7 +161,7 @@ def fitted(steps: list[Step], measured: str) -> np.ndarray[Any, Any]:
 
 
 def check() -> None:
-    """Print the tables of docs/scaling.md."""
+    """Print the tables of benchmarks/results/scaling.md."""
     steps = beside_the_plan()
     print("| batch | devices | rows exchanged: planned, counted | dense gradients: planned, counted |")
     print("|---|---|---|---|")

@@ -25,9 +25,9 @@ from sparrow.embedding.hashing import U64, hash_integers, mix64
 from sparrow.embedding.host_memory import HostMemory
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
 from sparrow.embedding.packed_batch import Group, PackedBatch
-from sparrow.embedding.planner.imagined import imagined_mesh
-from sparrow.embedding.planner.links import Links
+from sparrow.embedding.planner.costs import Links
 from sparrow.embedding.planner.search import Choice, choose_placement, kind_of
+from sparrow.embedding.planner.uses import imagined_mesh
 from sparrow.embedding.row_grads import RowGrads, clip_factor
 from sparrow.embedding.sequences import Jagged, Rows, Sequence
 from sparrow.embedding.sharding.device_order import in_device_order

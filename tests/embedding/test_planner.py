@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 import sparrow as sp
-from sparrow.embedding.planner.costs import Costs
-from sparrow.embedding.planner.imagined import imagined_mesh
-from sparrow.embedding.planner.links import Links
+from sparrow.embedding.planner.costs import Costs, Links
 from sparrow.embedding.planner.search import candidates, choose, choose_placement
-from sparrow.embedding.planner.uses import Use, uses
+from sparrow.embedding.planner.uses import Use, imagined_mesh, uses
 
 FAST = Links(link=1e9, latency=1e-9)  # bytes count
 

@@ -1,6 +1,6 @@
 """`Costs`: the traffic, memory and balance of tables in given places, from their uses.
 
-Bytes are counted by `sharding.traffic`. The room of a pair of devices is estimated: the mean, a bound of its largest
+Bytes are counted by `sharding.traffic`. The capacity of a pair of devices is estimated: mean, a bound of its largest
 deviation where a hash spreads rows, the hottest row, and the space that learned sizes leave. The places that are chosen
 in the end are routed with real ids.
 """
@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 
 from sparrow.embedding.batches.sizes import HEADROOM, size_class
-from sparrow.embedding.planner.links import Links
 from sparrow.embedding.planner.uses import Use
 from sparrow.embedding.sharding.measured import COPIES, DISTINCT, POOLED, ROWS, SUMS, chosen
 from sparrow.embedding.sharding.placement import Place, everywhere, table_bytes
@@ -31,6 +30,37 @@ UNEVEN: Final = 20.0
 """The extra cost of a device with twice the mean: so much that a balanced placement wins wherever there is one."""
 FULL: Final = 200.0
 """The extra cost of tables that need twice the memory of a device, or needlessly send twice the bytes of rows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """Rates of a cluster.
+
+    Attributes:
+      link: bytes per second that a device sends to devices of its own process.
+      network: bytes per second that a process sends to others.
+      latency: seconds that a collective takes besides its bytes.
+      memory: bytes per second that a device reads and writes; None: as measured on this machine.
+    """
+
+    link: float = 50e9
+    network: float = 12.5e9
+    latency: float = 50e-6
+    memory: float | None = None
+
+    def shared(self, sent: float, devices: int, processes: int) -> tuple[int, int]:
+        """Return the bytes of ``sent`` that go to devices of the same process, and to others.
+
+        >>> Links().shared(7000, devices=8, processes=2)
+        (3000, 4000)
+        """
+        inside = round(sent * (devices // processes - 1) / max(devices - 1, 1))
+        return inside, round(sent) - inside
+
+    def seconds(self, sent: float, devices: int, processes: int) -> float:
+        """Return the time in which every device sends ``sent`` bytes to all others, evenly."""
+        inside, between = self.shared(sent, devices, processes)
+        return max(inside / self.link, between * (devices // processes) / self.network)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +91,7 @@ class Cost:
     Attributes:
       stacks: the exchanges.
       seconds: the exchange, its collectives, and rows at the fullest owner.
-      memory: bytes of tables and slots on each device: as many as the fullest has.
+      memory: bytes of tables and slots on the fullest device; each allocates them.
       fullest: that, over the mean of the rows that are used.
       lookups: bytes of rows that the fullest device reads, over the mean.
       score: the seconds, more where devices are uneven or full, or more is sent than by rows with no such reason.
@@ -104,7 +134,7 @@ class Costs:
         self._kinds = {table.name: stack.name for stack in stacks for table in stack.tables}
         self._loads: dict[tuple[str, int], Any] = {}
         self._kept: dict[Any, tuple[dict[str, Place], _Made]] = {}
-        self._limit: int | None = None  # bytes that a device may send: those of all tables by rows, where that is even
+        self._limit: int | None = None  # bytes that a device may send: of all tables by rows, where they are even
         by_rows = self.of(dict.fromkeys(self.tables, everywhere(devices)))
         if by_rows.score == by_rows.seconds:
             self._limit = by_rows.sent
@@ -211,10 +241,10 @@ class Costs:
         ragged = any(self._use(name).ragged for name in names)
         by_rows = chosen({SUMS: math.ceil(sums), DISTINCT: math.ceil(distinct)}) == ROWS
         exchange, need = (ROWS, distinct) if by_rows else (POOLED, sums)
-        pair = _room(need)
+        pair = _capacity(need)
         if not by_rows:
             pair = min(pair, max(int(counts[6].max()), 1))
-        entries = _room(float(most[1].max() + hot[1])) if ragged and not by_rows else 0
+        entries = _capacity(float(most[1].max() + hot[1])) if ragged and not by_rows else 0
         weighted = any(self._use(name).weighted for name in names)
         sent = exchanged_bytes(exchange, n, width, pair, entries, weighted=weighted)
         sent += completed_bytes(step, n, first.columns, entries or pair)
@@ -249,13 +279,13 @@ _UNKNOWN: Final = Use(0, (0.0,), 0.0, (0.0, 0.0), False)
 
 
 def _largest(count: int) -> float:
-    """Return the largest of as many normal deviates, as expected for large counts; 0 for one."""
+    """Return the largest of ``count`` normal deviates, as expected for large counts; 0 for one."""
     if count < 2:
         return 0.0
     root = math.sqrt(2 * math.log(count))
     return root - (math.log(math.log(count)) + math.log(4 * math.pi)) / (2 * root)
 
 
-def _room(need: float) -> int:
+def _capacity(need: float) -> int:
     """Return the size that `Sizes` gives the first batch."""
     return size_class(math.ceil(HEADROOM[0] * math.ceil(need)), 16)

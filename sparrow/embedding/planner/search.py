@@ -1,7 +1,7 @@
 """`choose`: the places of tables on a mesh with the smallest cost that a search finds.
 
 All tables in one form, for every form, are the beginnings, and forms that fill the devices in even layers. From the
-best of them, one table at a time moves to the form that makes the whole cheapest, the heaviest tables first, or the
+best of them, one table at a time moves to the form with the lowest total cost, the heaviest tables first, or the
 lightest; from the best results also two tables together, until none does.
 """
 
@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow.embedding.embedder import Embedder
-from sparrow.embedding.planner.costs import Cost, Costs
-from sparrow.embedding.planner.links import Links
+from sparrow.embedding.planner.costs import Cost, Costs, Links
 from sparrow.embedding.planner.uses import uses
 from sparrow.embedding.sharding.placement import Place, Placement, everywhere
 
@@ -144,7 +143,7 @@ def candidates(costs: Costs, name: str) -> Iterator[Place]:
 
 
 def _layered(costs: Costs, begin: Place, order: Sequence[str]) -> dict[str, Place]:
-    """Return forms that fill the devices in layers: as many tables in the form ``begin`` as fill all devices evenly.
+    """Return forms that fill the devices in layers: tables in the form ``begin`` that fill all devices evenly.
 
     The others are split over twice as many devices, and so on: the last ones over all.
     """

@@ -1,4 +1,4 @@
-"""`Use`: the lookups of one table by one device in one batch, counted on real ids."""
+"""`imagined_mesh`: real ids routed on a mesh that is not there; `Use`: the lookups of one table, counted by it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,52 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.embedder import Embedder
-from sparrow.embedding.planner.imagined import imagined_mesh
 from sparrow.embedding.sharding.measured import Routed, RoutedBatch
+from sparrow.embedding.sharding.on_mesh import OnMesh
+from sparrow.embedding.sharding.placement import Given, resolved, stacked
 from sparrow.embedding.stacking import Stack
 
 Numbers = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Imagined:
+    """As many shards as wanted, all in this process, without devices."""
+
+    count: int
+    processes: int = 1
+    dtype: str = "float32"
+
+    @property
+    def local(self) -> tuple[int, ...]:
+        return tuple(range(self.count))
+
+    def put_parts(self, arrays: Any) -> Any:
+        return arrays
+
+
+def imagined_mesh(
+    embedder: Embedder,
+    devices: int,
+    exchange: str = "auto",
+    placement: Given = "rows",
+    processes: int = 1,
+    dtype: str = "float32",
+) -> OnMesh:
+    """Return the tables of an embedder as ``devices`` devices would hold them: for `measure`, `settle` and `traffic`.
+
+    >>> import numpy as np, sparrow as sp
+    >>> spec = sp.TableSpec(name="items", vocabulary_size=1000, embedding_dim=4, optimizer=sp.rules.SGD(0.1))
+    >>> mesh = imagined_mesh(sp.Embedder([sp.FeatureSpec(name="item", table_spec=spec)]), 4)
+    >>> batch = mesh.measure({"item": np.arange(64) % 7})
+    >>> [traffic] = mesh.traffic(batch, mesh.settle(batch.needs)).values()
+    >>> traffic.exchange, traffic.vectors.shape, int(traffic.vectors.sum())
+    ('rows', (4, 4), 28)
+    """
+    shards: Any = _Imagined(devices, dtype=dtype)
+    tables = list(embedder.tables.values())
+    places = resolved(tables, placement, devices, processes)
+    return OnMesh(embedder.features, stacked(tables, places), {}, shards, places, exchange)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +65,7 @@ class Use:
 
     Attributes:
       bags: bags, empty ones included.
-      lengths: by number of ids, the bags that hold as many.
+      lengths: by number of ids, the bags that hold that number.
       distinct: different rows.
       hottest: bags with the row that has the most lookups, and these lookups.
       weighted: whether lookups have gains.

@@ -22,7 +22,7 @@ from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 
 Array = npt.NDArray[Any]
 Reader = Callable[[int, int], Array]
-"""Gives rows [first, last) of a stack; rows past the end of the stack may be anything."""
+"""Returns rows [first, last) of a stack; rows past the end of the stack may be anything."""
 
 BLOCK_BYTES: Final = 1 << 24
 """The size of a block on each device, if one local row for each pair of shards does not take more."""
@@ -73,18 +73,11 @@ def placed(
     give_away: bool = False,
     block_bytes: int = BLOCK_BYTES,
 ) -> jax.Array:
-    """Return a stack's array with rows ``span`` replaced by what ``read`` gives, block by block.
+    """Return a stack's array with rows ``span`` replaced by the rows that ``read`` gives, block by block.
 
-    Each process reads only what its devices hold of each block in logical order. All processes call this together.
+    Each process reads only the rows that its devices hold of a block in logical order. All processes call it together.
 
-    Args:
-      shards: the mesh.
-      layout: the layout of the stack.
-      array: the stack's array, split over the shards.
-      read: gives rows of the stack, as NumPy arrays.
-      span: first and last row.
-      give_away: whether ``array`` may be written in place.
-      block_bytes: as for `blocks`.
+    ``give_away``: whether ``array`` may be written in place.
     """
     for block in blocks(layout, array, span, block_bytes):
         low, high = max(span[0], block.span.first), min(span[1], block.span.end)
@@ -104,7 +97,7 @@ def pieces(
     Every row comes from one process only. All processes call this together, and take the same number of blocks.
     """
     for block in blocks(layout, array, span, block_bytes):
-        yield from _mine(_in_order(shards, layout.columns, block, array), block, span)
+        yield from _mine(_in_order(shards, layout.columns, *block.shape, array, block.at), block, span)
 
 
 def gathered(shards: Shards, layout: Layout, array: jax.Array, span: tuple[int, int]) -> Array:
@@ -126,7 +119,7 @@ def gathered_blocks(
 ) -> Iterator[Array]:
     """Rows ``span`` of a stack in logical order, a block at a time, on the host of every process."""
     for block in blocks(layout, array, span, block_bytes):
-        rows = _in_order(shards, layout.columns, block, array)
+        rows = _in_order(shards, layout.columns, *block.shape, array, block.at)
         first, last = block.rows(0)[0], min(block.rows(layout.shards - 1)[1], block.span.end)
         yield np.asarray(_copied(shards, rows))[max(first, span[0]) - first : min(last, span[1]) - first]
 
@@ -161,16 +154,9 @@ def _copied(shards: Shards, array: jax.Array) -> jax.Array:
     return jax.lax.with_sharding_constraint(array, shards.everywhere)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def _in_order(shards: Shards, columns: int, block: Block, array: jax.Array) -> jax.Array:
-    """Return a block of a stack's array in logical order, split over the shards as `Block.rows` has it."""
-    made: jax.Array = _ordering(shards, columns, *block.shape, array, block.at)
-    return made
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _ordering(
-    shards: Shards, columns: int, count: int, size: int, array: jax.Array, at: tuple[jax.Array, ...]
-) -> jax.Array:
+def _in_order(shards: Shards, columns: int, count: int, size: int, array: jax.Array, at: tuple[Any, ...]) -> jax.Array:
+    """Return a block of a stack's array in logical order, split over the shards as `Block.rows` has it."""
     n = shards.count
 
     def local(part: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
@@ -190,13 +176,7 @@ def _ordering(
 
 
 def _placing(
-    shards: Shards,
-    layout: Layout,
-    count: int,
-    size: int,
-    array: jax.Array,
-    block: jax.Array,
-    numbers: tuple[jax.Array, ...],
+    shards: Shards, layout: Layout, count: int, size: int, array: jax.Array, block: jax.Array, numbers: tuple[Any, ...]
 ) -> jax.Array:
     n = layout.shards
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sparrow.embedding.batches.columns import Ordered
-from sparrow.embedding.batches.packing import Measured
+from sparrow.embedding.sharding.layout import Ints
 from sparrow.kernels import feed
-
-Ints = npt.NDArray[np.int32]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +19,11 @@ class Elements:
 
     >>> held = Ordered(feed.Column(np.array([7, 8, 9], np.int32)), np.array([0, 2, 2, 3, 3], np.int32), None)
     >>> seen = Elements.of("seen", held, 2)
-    >>> seen.most, seen.column(3).ids.tolist(), seen.offsets.tolist()
+    >>> seen.most, seen.ordered(3).column.ids.tolist(), seen.offsets.tolist()
     (2, [7, 8, 0, 9, 0, 0], [0, 2, 2, 0, 1, 1])
 
     Attributes:
-      pieces: the ids of each part, and the mask of those that are there.
+      pieces: the ids of each part, and the mask of the ids that are present.
       offsets: the offsets of all parts, one part after the other, each from 0 on.
       size: elements of each part, where that is fixed; None: the largest part of all processes decides.
     """
@@ -38,7 +34,7 @@ class Elements:
 
     @classmethod
     def of(cls, name: str, ordered: Ordered, parts: int) -> Elements:
-        """Cut a feature into parts with as many sequences each."""
+        """Cut a feature into parts with an equal number of sequences."""
         examples = len(ordered.offsets) - 1
         if examples % parts:
             raise ValueError(
@@ -59,24 +55,10 @@ class Elements:
         """The most elements of a part; at least 1."""
         return max(1, *(len(ids) for ids, _ in self.pieces))
 
-    def column(self, size: int) -> feed.Column:
-        """Return all parts, each filled up to ``size`` with missing ids."""
+    def ordered(self, size: int) -> Ordered:
+        """Return the elements of all parts, each filled up to ``size`` with missing ids."""
         ids = np.zeros((len(self.pieces), size), self.pieces[0][0].dtype)
         there = np.zeros(ids.shape, np.bool_)
         for i, (own, own_there) in enumerate(self.pieces):
             ids[i, : len(own)], there[i, : len(own)] = own, own_there
-        return feed.Column(ids.reshape(-1), there=there.reshape(-1))
-
-
-def elements_of(counted: Measured, parts: int) -> dict[str, Elements]:
-    """Return the elements of a batch's ordered features."""
-    return {name: Elements.of(name, ordered, parts) for name, ordered in counted.ordered.items()}
-
-
-def with_elements(counted: Measured, elements: Mapping[str, Elements], sizes: Mapping[str, int]) -> Measured:
-    """Return a batch with as many elements of each ordered feature in every part."""
-    laid = {}
-    for name, held in elements.items():
-        column = held.column(sizes[name])
-        laid[name] = Ordered(column, held.offsets, len(column.ids))
-    return dataclasses.replace(counted, ordered=laid)
+        return Ordered(feed.Column(ids.reshape(-1), there=there.reshape(-1)), self.offsets, ids.size)

@@ -1,25 +1,42 @@
-"""`Exchange`: the lookups of one stack on a mesh, and the way of its vectors between owners and examples."""
+"""The lookups of one stack on a mesh, and the way of its vectors between owners and examples.
+
+A lookup is ids to the owners of their rows, vectors at the owners, vectors to the examples, sums of bags. `Sent` does
+it by either of two exchanges:
+
+* pooled: entries go to the owners, which sum their rows of each bag; one sum per bag and owner comes back. Gradients
+  take the same way: each owner gets the gradients of its bags, not yet summed by row and in the batch's order, so that
+  its update has the bits of one device.
+* rows: each shard asks for every distinct row once, pools at home, and sends back one gradient per row, summed by a
+  transposed lookup: no device sorts. The sum of a row is the sum of the shards' sums, which rounds differently from
+  one device's.
+
+`Copied`: every shard has all rows. A lookup stays at home, and one gradient per row is summed over the devices, in
+their order: all apply the same sums to the same rows, so that copies stay equal. A sum of the devices' sums rounds
+differently from one device's. What travels has the size of the table, whatever the batch: for small tables.
+"""
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Final, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sparrow.embedding.sharding.shards import Shards
-from sparrow.kernels import Backend, EntryGradients, Lookups
+from sparrow.kernels import Backend, EntryGradients, Lookups, sum_by_row
 
 SHARES: Final = (8, 4, 2, 1)
-"""`Sent.patched` has room for 1/8, 1/4, 1/2 or all of the vectors of a pair of devices, whatever is enough."""
+"""`Sent.patched` has buffers for 1/8, 1/4, 1/2 or all of the vectors of a pair of devices, and takes the smallest."""
 MARKS: Final = 16
 """Marks for each touched row: at most one row in MARKS is taken for a touched one by mistake, and sent again."""
 
 
 class Exchange(abc.ABC):
-    """A lookup is ids to their owners, vectors at the owners, vectors to the examples, sums of bags.
+    """The lookups of one stack; their methods run on a shard, inside of `Shards.each`.
 
     Attributes:
       exchanged: whether the ids are at the owners of their rows.
@@ -29,63 +46,80 @@ class Exchange(abc.ABC):
 
     @abc.abstractmethod
     def exchange(self, shards: Shards) -> Self:
-        """On a shard: the ids that the others have for it. Needs no table."""
-
-    @abc.abstractmethod
-    def owned(self, backend: Backend, table: jax.Array, sort: bool) -> tuple[jax.Array, Self]:
-        """On a shard, after `exchange`: (shards, vectors, dim), the vectors of each shard; and this, with its order."""
+        """Return these with the ids that the other shards have for this one. Needs no table."""
 
     @abc.abstractmethod
     def fetched(self, shards: Shards, backend: Backend, table: jax.Array, sort: bool) -> tuple[jax.Array, Self]:
-        """On a shard, after `exchange`: the vectors that the owners sent; and this, with its order."""
+        """Return, after `exchange`, the vectors that the owners sent; and these, with their order."""
 
+    @abc.abstractmethod
     def patched(self, shards: Shards, backend: Backend, table: jax.Array, vectors: Any, touched: jax.Array) -> Any:
-        """On a shard: the vectors of `fetched` before an update of rows ``touched``, as they are after it."""
-        return self.fetched(shards, backend, table, sort=False)[0]  # from home
+        """Return the vectors of `fetched` before an update of rows ``touched``, as they are after it."""
 
     @abc.abstractmethod
     def pooled(self, backend: Backend, vectors: jax.Array, dtype: Any) -> jax.Array:
-        """(num_bags, dim): the bags of a shard, from the vectors that the owners sent, (shards * vectors, dim)."""
+        """(num_bags, dim): the bags of a shard, from the vectors of `fetched`."""
 
     @abc.abstractmethod
     def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array, rows: int) -> EntryGradients:
-        """Return the gradients of a shard's rows, from the gradients of its own bags, after `exchange`.
-
-        ``rows``: of the shard.
-        """
+        """Return, after `exchange`, the gradients of a shard's ``rows`` rows, from all shards' gradients of bags."""
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Sent(Exchange):
-    """An exchange whose vectors travel from the owners of their rows."""
+    """Vectors travel from the owners of their rows. Arrays are split over the shards; shapes here are per shard.
+
+    Attributes:
+      block: (shards, width) sent to each owner, after `exchange` what each shard sent here: local rows (entries); where
+        a vector is a sum of entries, the vector of each entry (entries) and the first entry of each vector (vectors);
+        where there are gains, their bits (entries).
+      home: the bags, whose ids are places among the (shards * vectors) vectors that arrive.
+      back: the gradients of these vectors, whose ids are bags.
+      entries, vectors: capacity for each pair of shards.
+      summed: whether a vector is a sum of entries; otherwise entry i is vector i.
+      weighted: whether gains are sent.
+      exchanged: whether ``block`` has gone to the owners.
+      order: as in `Lookups`, of the entries at the owner.
+    """
+
+    block: jax.Array
+    home: Lookups
+    back: Lookups
+    entries: int = dataclasses.field(metadata={"static": True})
+    vectors: int = dataclasses.field(metadata={"static": True})
+    summed: bool = dataclasses.field(metadata={"static": True}, default=False)
+    weighted: bool = dataclasses.field(metadata={"static": True}, default=False)
+    exchanged: bool = dataclasses.field(metadata={"static": True}, default=False)
+    order: jax.Array | None = None
 
     @property
-    @abc.abstractmethod
     def wanted(self) -> Any:
         """(senders, entries): the local row of each entry."""
+        return self.block[:, : self.entries]
 
-    @abc.abstractmethod
-    def with_wanted(self, rows: Any) -> Self:
+    def with_wanted(self, rows: Any) -> Sent:
         """Return the same with other local rows."""
+        xp = np if isinstance(self.block, np.ndarray) else jnp
+        return dataclasses.replace(self, block=xp.concatenate([rows, self.block[:, self.entries :]], axis=1))
 
-    @property
-    @abc.abstractmethod
-    def vector_of(self) -> tuple[jax.Array | None, int]:
-        """(senders, entries): the vector of each entry, None: its own; and the number of vectors of a sender."""
+    def exchange(self, shards: Shards) -> Sent:
+        return dataclasses.replace(self, block=shards.swap(self.block), exchanged=True)
 
-    def fetched(self, shards: Shards, backend: Backend, table: jax.Array, sort: bool) -> tuple[jax.Array, Self]:
-        """On a shard, after `exchange`: the vectors that the owners sent; and this, with its order."""
-        vectors, kept = self.owned(backend, table, sort)
-        return shards.send(vectors).reshape(-1, vectors.shape[-1]), kept
+    def fetched(self, shards: Shards, backend: Backend, table: jax.Array, sort: bool) -> tuple[jax.Array, Sent]:
+        owned, order = self._owned(backend, table, sort)
+        return shards.send(owned).reshape(-1, owned.shape[-1]), dataclasses.replace(self, order=order)
 
     def patched(self, shards: Shards, backend: Backend, table: jax.Array, vectors: Any, touched: jax.Array) -> Any:
-        """Return the vectors after an update: those with a touched row travel again.
+        """Return the vectors after an update: vectors with a touched row travel again.
 
         Their numbers travel first, which need no table and no gradient: XLA may send them beside the step.
         """
-        wanted, (at, count), rows = self.wanted, self.vector_of, len(table)
+        wanted, count, rows = self.wanted, self.vectors, len(table)
         senders = jnp.arange(len(wanted), dtype=jnp.int32)[:, None]
         changed = again = _among(touched, wanted, rows)  # of entries
-        if at is not None:
+        if self.summed:
+            at = self._vector_of
             changed = jnp.zeros((len(wanted), count), bool).at[senders, at].max(again, mode="drop")
             again = changed.at[senders, at].get(mode="fill", fill_value=False)
         before = jnp.cumsum(changed, axis=1, dtype=jnp.int32)
@@ -94,39 +128,102 @@ class Sent(Exchange):
         sent = sent.at[senders, jnp.where(changed, before - 1, count)].set(numbers, mode="drop")
         got = shards.swap(sent)
         most: jax.Array = jax.lax.pmax(before[:, -1:].max(initial=0), shards.axes)  # type: ignore[no-untyped-call]
-        owned, _ = self.with_wanted(jnp.where(again, wanted, rows)).owned(backend, table, sort=False)
+        owned, _ = self.with_wanted(jnp.where(again, wanted, rows))._owned(backend, table, sort=False)
 
-        def sending(room: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
+        def sending(size: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
             def send(owned: jax.Array, vectors: jax.Array) -> jax.Array:
-                few = jnp.take_along_axis(owned, sent[:, :room, None], axis=1, mode="clip")
-                at = jnp.where(got[:, :room] < count, got[:, :room] + senders * count, len(vectors))
+                few = jnp.take_along_axis(owned, sent[:, :size, None], axis=1, mode="clip")
+                at = jnp.where(got[:, :size] < count, got[:, :size] + senders * count, len(vectors))
                 new = shards.send(few).reshape(-1, vectors.shape[-1])
                 return vectors.at[at.reshape(-1)].set(new, mode="drop")
 
             return send
 
-        rooms = [-(-count // share) for share in SHARES]
-        choice = jnp.sum(most > jnp.array(rooms[:-1]))
-        return jax.lax.switch(choice, [sending(room) for room in rooms], owned, vectors)
+        sizes = [-(-count // share) for share in SHARES]
+        choice = jnp.sum(most > jnp.array(sizes[:-1]))
+        return jax.lax.switch(choice, [sending(size) for size in sizes], owned, vectors)
+
+    def pooled(self, backend: Backend, vectors: jax.Array, dtype: Any) -> jax.Array:
+        return backend.lookup(vectors, self.home, dtype)
+
+    def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array, rows: int) -> EntryGradients:
+        sent = backend.lookup(grads, self.back).reshape(len(self.block), self.vectors, -1)
+        there = shards.send(sent)
+        at_owner = self._at_owner()
+        grads_there = there.reshape(-1, there.shape[-1])
+        return EntryGradients(at_owner.ids, at_owner.bags, at_owner.gains, grads_there, self.order)
+
+    def _owned(self, backend: Backend, table: jax.Array, sort: bool) -> tuple[jax.Array, jax.Array | None]:
+        """(shards, vectors, dim), the vectors of each shard; and the order of their entries where ``sort`` asks."""
+        lookups = self._at_owner()
+        if sort:
+            rows, lookups = backend.lookup_and_sort(table, lookups)
+        else:
+            rows = backend.lookup(table, lookups)
+        return rows.reshape(len(self.block), self.vectors, -1), lookups.order
+
+    @property
+    def _vector_of(self) -> jax.Array:
+        """(senders, entries): the vector of each entry."""
+        return self.block[:, self.entries : 2 * self.entries]
+
+    def _at_owner(self) -> Lookups:
+        """Return the local rows of all entries that this shard owns, with the vectors of all shards as bags."""
+        senders = jnp.arange(len(self.block), dtype=jnp.int32)[:, None]
+        bags = offsets = gains = None
+        if self.summed:  # numbers that count from 0 for each sender become numbers of all senders
+            bags = (self._vector_of + senders * self.vectors).reshape(-1)
+            starts = self.block[:, 2 * self.entries : 2 * self.entries + self.vectors] + senders * self.entries
+            ends = jnp.array([len(self.block) * self.entries], jnp.int32)
+            offsets = jnp.concatenate([starts.reshape(-1), ends])
+        if self.weighted:
+            gains = jax.lax.bitcast_convert_type(self.block[:, -self.entries :].reshape(-1), jnp.float32)
+        return Lookups(self.wanted.reshape(-1), bags, offsets, gains, len(self.block) * self.vectors)
 
 
 def _among(touched: jax.Array, rows: jax.Array, num_rows: int) -> jax.Array:
-    """Return whether each of ``rows`` is one of those touched; some that are not are taken for one."""
+    """Return whether each of ``rows`` is a touched one; some that are not are taken for one."""
     size = min(1 << (MARKS * len(touched)).bit_length(), num_rows)
 
     def mark(row: jax.Array) -> jax.Array:
         spread = row.astype(jnp.uint32) * jnp.uint32(0x9E3779B1) >> 7
         return row if size == num_rows else (spread % size).astype(jnp.int32)
 
-    at = jnp.where(_is_there(touched, num_rows), mark(touched), size)
+    def is_there(row: jax.Array) -> jax.Array:
+        return row.astype(jnp.uint32) < num_rows
+
+    at = jnp.where(is_there(touched), mark(touched), size)
     marks = jnp.zeros(size, bool).at[at].set(True, mode="drop")
-    return _is_there(rows, num_rows) & marks.at[mark(rows)].get(mode="fill", fill_value=False)
+    return is_there(rows) & marks.at[mark(rows)].get(mode="fill", fill_value=False)
 
 
-def _is_there(rows: jax.Array, num_rows: int) -> jax.Array:
-    return rows.astype(jnp.uint32) < num_rows
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Copied(Exchange):
+    """Every shard has all rows; ``home`` are the lookups of its bags."""
 
+    home: Lookups
+    exchanged: bool = dataclasses.field(metadata={"static": True}, default=True)
 
-def looked_up(backend: Backend, table: jax.Array, lookups: Lookups, sort: bool) -> tuple[jax.Array, Lookups]:
-    """Return the pooled rows, and the lookups, with the order of their entries where ``sort`` asks for it."""
-    return backend.lookup_and_sort(table, lookups) if sort else (backend.lookup(table, lookups), lookups)
+    def exchange(self, shards: Shards) -> Copied:
+        return self
+
+    def fetched(self, shards: Shards, backend: Backend, table: jax.Array, sort: bool) -> tuple[jax.Array, Copied]:
+        """Return the bags of this shard, which need not travel."""
+        return backend.lookup(table, self.home), self
+
+    def patched(self, shards: Shards, backend: Backend, table: jax.Array, vectors: Any, touched: jax.Array) -> Any:
+        return backend.lookup(table, self.home)
+
+    def pooled(self, backend: Backend, vectors: jax.Array, dtype: Any) -> jax.Array:
+        return vectors.astype(dtype)
+
+    def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array, rows: int) -> EntryGradients:
+        """Return the gradient of every row that any shard looked up, summed over the shards."""
+        own, sums = sum_by_row(EntryGradients(self.home.ids, self.home.bags, self.home.gains, grads), rows)
+        touched = jnp.ones((len(own), 1), jnp.float32)
+        numbers = jnp.zeros((rows, sums.shape[1] + 1), jnp.float32)
+        numbers = numbers.at[own].set(jnp.concatenate([sums, touched], axis=1), mode="drop")
+        total = shards.total(numbers.astype(shards.dtype).reshape(-1)).reshape(numbers.shape)
+        ids = jnp.where(total[:, -1] > 0, jnp.arange(rows, dtype=jnp.int32), rows)
+        return EntryGradients(ids, None, None, total[:, :-1])

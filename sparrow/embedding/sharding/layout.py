@@ -1,7 +1,7 @@
 """`Layout`: which devices hold which row of a stack, and which of its columns. Nothing is stored: a formula each way.
 
 Every placement is the same formula. The columns of a row are cut into ``columns`` pieces. The rows of a table's first
-piece lie in turned blocks over some devices, from ``device`` on; the next piece has as many devices after them.
+piece lie in turned blocks over some devices, from ``device`` on; the next piece has the same number after them.
 Over all devices: split by rows. Over one: a table with one owner. Several pieces over one each: split by columns. Over
 the devices of a host each: a grid. Only copies on every device are another kind: they have all rows in order.
 """

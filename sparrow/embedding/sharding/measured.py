@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.batches.packing import size_name
+from sparrow.embedding.batches.packing import Measured, size_name
 from sparrow.embedding.batches.sizes import KINDS
 from sparrow.embedding.packed_batch import Group, PackedBatch
-from sparrow.embedding.sharding import copied, pooled, rows
 from sparrow.embedding.sharding.elements import Elements
+from sparrow.embedding.sharding.exchange import Exchange
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.parts import Part, pieces
 from sparrow.embedding.sharding.raw_parts import Raw, stand_in_layout, with_words
-from sparrow.embedding.sharding.routing import PooledRoute, RowsRoute, route_pooled, route_rows
-from sparrow.embedding.sharding.shards import Shards
+from sparrow.embedding.sharding.routing import (
+    PooledRoute,
+    RowsRoute,
+    lay_out_copies,
+    lay_out_pooled,
+    lay_out_rows,
+    route_pooled,
+    route_rows,
+)
+
+if TYPE_CHECKING:
+    from sparrow.embedding.sharding.on_mesh import OnMesh
 
 POOLED: Final = "pooled"
 ROWS: Final = "rows"
@@ -33,8 +43,6 @@ weighted: 1 where there are gains.
 """
 ROWS_BELOW: Final = 0.7
 """Rows travel where there are fewer than this many for each sum of a bag that would."""
-
-Room = Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +70,26 @@ class Routed:
             ids = max(1, *(len(part.ids) for part in self.parts), 0) if ragged else 0
         return [sums, entries, distinct, ids, weighted]
 
-    def size(self, name: str, room: Room) -> dict[str, int]:
-        """Return the room of the stack ``name`` by `KINDS`.
+    def size(self, name: str, capacity: Mapping[str, int]) -> dict[str, int]:
+        """Return the capacity of the stack ``name`` by `KINDS`.
 
-        A bag has at most one sum at each owner: room for more sums than an owner has bags is not sent.
+        A bag has at most one sum at each owner: capacity for more sums than an owner has bags is not sent.
         """
-        size = {kind: room.get(f"{name}/{kind}", 0) for kind in KINDS}
+        size = {kind: capacity.get(f"{name}/{kind}", 0) for kind in KINDS}
         return size | {SUMS: min(size[SUMS], max(self.most or self.parts[0].num_bags, 1))}
+
+    def lay_out(self, name: str, layout: Layout, size: Mapping[str, int]) -> Exchange:
+        """Return the lookups of this process's shards, on the host, with the capacity that `size` gives."""
+        weighted = size[WEIGHTED] > 0
+        if self.raw is not None:
+            layout = stand_in_layout(layout.shards)
+        if layout.copies:
+            return lay_out_copies(layout, self.parts, size[IDS], weighted)
+        if size[SUMS] and self.pooled is not None:
+            return lay_out_pooled(layout, self.parts, self.pooled, size[ENTRIES], size[SUMS], weighted)
+        if size[DISTINCT] and self.rows is not None:
+            return lay_out_rows(layout, self.parts, self.rows, size[IDS], size[DISTINCT], weighted)
+        raise ValueError(f"no capacity was given for the ids of stack '{name}'; it needs {self.needs}")
 
 
 def route(layout: Layout, parts: list[Part], choice: str | None) -> Routed:
@@ -90,75 +111,57 @@ class RoutedBatch:
     """The first half of `Embedder.pack` on a mesh. Nothing here waits for another process.
 
     Attributes:
-      layouts: by stack.
+      mesh: the work on the mesh.
+      counted: the batch of this process.
+      elements: of the ordered features.
+      sizes: the elements of each ordered feature in every part, for which the batch was routed.
       routed: by stack.
       groups: as `PackedBatch` has them, for each shard.
-      settle: needs, agreed by all processes, by name.
-      put: copies the arrays of this process's shards to the mesh.
       capacity: by stack, the most ids that one shard can have.
-      ordered: the elements of the ordered features.
-      sizes: the elements of each ordered feature in every part, for which the batch was routed.
-      again: routes the batch with other ``sizes``.
-      shards: the devices.
     """
 
-    layouts: Mapping[str, Layout]
+    mesh: OnMesh
+    counted: Measured
+    elements: Mapping[str, Elements]
+    sizes: Mapping[str, int]
     routed: Mapping[str, Routed]
     groups: tuple[tuple[str, tuple[Group, ...]], ...]
-    settle: Callable[[npt.NDArray[np.int32]], dict[str, int]]
-    put: Callable[[Any], Any]
     capacity: Mapping[str, int]
-    ordered: Mapping[str, Elements]
-    sizes: Mapping[str, int]
-    again: Callable[[Mapping[str, int]], RoutedBatch]
-    shards: Shards
 
     @property
     def needs(self) -> npt.NDArray[np.int32]:
-        """Room that this process's part of the batch needs: int32, for each stack in the order of `KINDS`.
+        """Capacity that this process's part of the batch needs: int32, for each stack in the order of `KINDS`.
 
         Then the elements of each ordered feature; 0 where their number is fixed. Processes agree on the largest of each
         number.
         """
         of_stacks = [need for name, _ in self.groups for need in self.routed[name].needs]
-        elements = [held.most if held.size is None else 0 for held in self.ordered.values()]
+        elements = [held.most if held.size is None else 0 for held in self.elements.values()]
         return np.array([*of_stacks, *elements], np.int32)
 
     @property
     def loose(self) -> dict[str, int]:
         """The needs by name, as `Sizes.fit` takes them: for a mesh that belongs to this process alone."""
-        return self.settle(self.needs)
+        return self.mesh.settle(self.needs)
 
-    def pack(self, room: Room) -> PackedBatch:
-        """Lay the batch out and copy it to the devices. ``room`` by the names of ``loose``, as agreed by all."""
-        elements = {name: room.get(size_name(name), size) for name, size in self.sizes.items()}
-        if elements != self.sizes:
-            return self.again(elements).pack(room)
+    def pack(self, capacity: Mapping[str, int]) -> PackedBatch:
+        """Lay the batch out and copy it to the devices. ``capacity`` by the names of `loose`, as agreed by all."""
+        sizes = {name: capacity.get(size_name(name), size) for name, size in self.sizes.items()}
+        if sizes != self.sizes:
+            return self.mesh.routed(self.counted, self.elements, sizes).pack(capacity)
         made: dict[Any, Any] = {}  # stacks that are read with the same ids in the same way share their arrays
         words: dict[str, Any] = {}
         key = {}
         for name, routed in self.routed.items():
-            size = routed.size(name, room)
+            size = routed.size(name, capacity)
             alike = key[name] = (id(routed), *size.values())
             if alike not in made:
-                layout, weighted = self.layouts[name], size[WEIGHTED] > 0
-                if routed.raw is not None:
-                    layout = stand_in_layout(layout.shards)
-                if layout.copies:
-                    made[alike] = copied.lay_out(layout, routed.parts, size[IDS], weighted)
-                elif size[SUMS] and routed.pooled is not None:
-                    made[alike] = pooled.lay_out(
-                        layout, routed.parts, routed.pooled, size[ENTRIES], size[SUMS], weighted
-                    )
-                elif size[DISTINCT] and routed.rows is not None:
-                    made[alike] = rows.lay_out(layout, routed.parts, routed.rows, size[IDS], size[DISTINCT], weighted)
-                else:
-                    raise ValueError(f"no room was given for the ids of stack '{name}'; it needs {routed.needs}")
+                made[alike] = routed.lay_out(name, self.mesh.layouts[name], size)
                 if routed.raw is not None:
                     made[alike], words[name] = with_words(made[alike], routed.raw)
         # All arrays in one call: a call for each would take longer than the copies.
-        ends = {name: held.offsets for name, held in self.ordered.items()}
-        arrays, offsets, raw = self.put((list(made.values()), ends, words))
+        ends, shards = {name: held.offsets for name, held in self.elements.items()}, self.mesh.shards
+        arrays, offsets, raw = shards.put_parts((list(made.values()), ends, words))
         on_mesh = dict(zip(made, arrays, strict=True))
         lookups = {name: on_mesh[key[name]] for name in self.routed}
-        return PackedBatch(lookups, self.groups, raw, offsets, shards=self.shards if offsets else None)
+        return PackedBatch(lookups, self.groups, raw, offsets, shards=shards if offsets else None)

@@ -49,26 +49,28 @@ class MeshState:
         self.layouts = {stack.name: layout_of(stack, places, shards.count) for stack in stacks}
 
     def init(self, key: jax.Array) -> EmbeddingState:
-        """Fresh tables and slots, the same values as on one device."""
+        """Return fresh tables and slots, with the values of one device."""
         if isinstance(key, jax.core.Tracer):
             return self._init_traced(key)
-        tables, slots, table_rows = {}, {}, {}
+        tables, slots = {}, {}
         for stack in self.stacks:
             layout, name = self.layouts[stack.name], stack.name
             zeros = _zeros(self.shards, (layout.local_rows, stack.dim // layout.columns), stack.step.dtype)
             read, span = first_values(stack, key), (0, stack.num_rows)
             tables[name] = blocks.placed(self.shards, layout, zeros, read, span, give_away=True)
             slots[name] = {slot: _slot(self.shards, layout, stack, slot, kind) for slot, kind in stack.step.slots}
-            if stack.step.stochastic:
-                table_rows[name] = _table_rows(self.shards, layout)
         step, seed = self.shards.put_everywhere((np.zeros((), np.int32), np.asarray(seed_of(key))))
         layout = self.shards.put_everywhere(self.layout)
-        return EmbeddingState(step, seed, tables, slots, table_rows, self._empty_ids(), layout=layout)
+        return EmbeddingState(step, seed, tables, slots, self._table_rows(), self._empty_ids(), layout=layout)
 
     @functools.cached_property
     def layout(self) -> dict[str, Any]:
         """`EmbeddingState.layout` of these places."""
         return state_layout(self.shards.count, to_json(self.places, self.shards.count))
+
+    def _table_rows(self) -> dict[str, jax.Array]:
+        rounded = [stack.name for stack in self.stacks if stack.step.stochastic]
+        return {name: _table_rows(self.shards, self.layouts[name]) for name in rounded}
 
     def _empty_ids(self) -> dict[str, ids.IdState]:
         dynamic = [stack for stack in self.stacks if stack.is_dynamic]
@@ -98,19 +100,10 @@ class MeshState:
             made: jax.Array = self.shards.each(local, EVERYWHERE, self.shards.split)(array)
             return made
 
-        return EmbeddingState(
-            one.step,
-            one.seed,
-            {stack.name: spread(stack, one.tables[stack.name]) for stack in self.stacks},
-            {s.name: {slot: spread(s, array) for slot, array in one.slots[s.name].items()} for s in self.stacks},
-            {
-                stack.name: _table_rows(self.shards, self.layouts[stack.name])
-                for stack in self.stacks
-                if stack.step.stochastic
-            },
-            self._empty_ids(),
-            layout=jax.tree.map(jnp.asarray, self.layout),
-        )
+        tables = {stack.name: spread(stack, one.tables[stack.name]) for stack in self.stacks}
+        slots = {s.name: {slot: spread(s, array) for slot, array in one.slots[s.name].items()} for s in self.stacks}
+        layout = jax.tree.map(jnp.asarray, self.layout)
+        return EmbeddingState(one.step, one.seed, tables, slots, self._table_rows(), self._empty_ids(), layout=layout)
 
     def id_settings(self, stack: Stack) -> ids.Settings:
         """Return the settings of the map of each device."""
@@ -119,15 +112,9 @@ class MeshState:
 
     def placing(self, stack: Stack, table: str) -> Placing:
         """Return the places of a table's ids."""
-        layout, spec = self.layouts[stack.name], stack.tables[0]
-        return Placing(
-            spec,
-            stack.rows_of(table),
-            self.id_settings(stack),
-            0,
-            layout.shards,
-            lambda part, rows: layout.logical(part, rows),
-        )
+        layout = self.layouts[stack.name]
+        settings = self.id_settings(stack)
+        return Placing(stack.tables[0], stack.rows_of(table), settings, 0, layout.shards, layout.logical)
 
     def ids_on_host(self, arrays: Any) -> Any:
         """Return a tree of arrays of all devices' maps on the host, with the devices as the first axis."""
@@ -147,17 +134,13 @@ class MeshState:
         return made
 
     def arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, Any]:
-        """Return the table of a stack under "", and its slots."""
         return {"": state.tables[stack.name], **state.slots[stack.name]}
 
     def without_caches(self, state: EmbeddingState) -> EmbeddingState:
-        """Return the state: no table is apart from the devices."""
-        return state
+        return state  # no table is apart from the devices
 
     def no_rows(self, stack: Stack) -> jax.Array:
-        """Return the bytes of a stack's rows, none of them marked."""
-        zeros: jax.Array = _zeros(self.shards, (self.layouts[stack.name].local_rows,), "uint8")
-        return zeros
+        return _zeros(self.shards, (self.layouts[stack.name].local_rows,), "uint8")
 
     def marked(self, state: EmbeddingState, rows: Mapping[str, jax.Array]) -> EmbeddingState:
         """Return the state with rows marked as changed, each at its owner."""
@@ -166,16 +149,14 @@ class MeshState:
         return dataclasses.replace(state, touched=touched)
 
     def assigned_rows(self, batch: PackedBatch, names: Sequence[str]) -> dict[str, jax.Array]:
-        """Return the rows that `assign` gave, by stack."""
         lookups: Any = batch.lookups
         return {name: lookups[name].wanted for name in names}
 
     def cache_traffic(self, state: EmbeddingState) -> dict[str, float]:
-        """Return nothing: no table is apart from the devices."""
         return {}
 
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
-        """Rows of a stack's array in logical order, as a NumPy array: no device may have room for them."""
+        """Return rows of a stack's array in logical order, as a NumPy array: they may be too large for a device."""
         _refuse_tracers(array)
         return blocks.gathered(self.shards, self.layouts[stack.name], array, (span.start, span.stop))
 
@@ -195,30 +176,26 @@ def _refuse_tracers(*arrays: Any) -> None:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _zeros(shards: Shards, shape: tuple[int, ...], dtype: str) -> jax.Array:
-    made: jax.Array = shards.each(lambda: jnp.zeros(shape, dtype), (), shards.split)()
-    return made
+def _zeros(shards: Shards, shape: tuple[int, ...], dtype: str) -> Any:
+    return shards.each(lambda: jnp.zeros(shape, dtype), (), shards.split)()
 
 
-def _slot(shards: Shards, layout: Layout, stack: Stack, slot: str, kind: str) -> jax.Array:
+def _slot(shards: Shards, layout: Layout, stack: Stack, slot: str, kind: str) -> Any:
     values = tuple(float(table.optimizer.slot_init(slot)) for table in stack.tables)
-    made: jax.Array = _slot_of(shards, layout, values, () if kind == PER_ROW else (stack.dim // layout.columns,))
-    return made
+    return _slot_of(shards, layout, values, () if kind == PER_ROW else (stack.dim // layout.columns,))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))  # stacks of one layout share the program
-def _slot_of(shards: Shards, layout: Layout, values: tuple[float, ...], width: tuple[int, ...]) -> jax.Array:
+def _slot_of(shards: Shards, layout: Layout, values: tuple[float, ...], width: tuple[int, ...]) -> Any:
     def local() -> jax.Array:
         starts = jnp.asarray(layout.local_first_rows)[shards.index]
         table = jnp.searchsorted(starts, jnp.arange(layout.local_rows, dtype=jnp.int32), side="right") - 1
         rows = jnp.asarray(values, jnp.float32).at[table].get(mode="clip")
         return jnp.broadcast_to(rows[:, None], (layout.local_rows, *width)) if width else rows
 
-    made: jax.Array = shards.each(local, (), shards.split)()
-    return made
+    return shards.each(local, (), shards.split)()
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _table_rows(shards: Shards, layout: Layout) -> jax.Array:
-    made: jax.Array = shards.each(lambda: layout.table_rows(shards.index), (), shards.split)()
-    return made
+def _table_rows(shards: Shards, layout: Layout) -> Any:
+    return shards.each(lambda: layout.table_rows(shards.index), (), shards.split)()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from sparrow.embedding.one_device import Stacked
 from sparrow.embedding.packed_batch import Group, PackedBatch, activations, bag_grads
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.complete_rows import is_by_element, updated
-from sparrow.embedding.sharding.elements import Elements, elements_of, with_elements
+from sparrow.embedding.sharding.elements import Elements
 from sparrow.embedding.sharding.exchange import Exchange
 from sparrow.embedding.sharding.measured import (
     COPIES,
@@ -98,10 +97,7 @@ class OnMesh(MeshState):
                 lookups[name] = lookups[name].with_wanted(made.rows.reshape(wanted.shape))
             return tables, slots, held, lookups, jax.tree.map(lambda array: array[None], undo)
 
-        names = [stack.name for stack in stacks]
-        parts = [
-            {name: whole[name] for name in names} for whole in (state.tables, state.slots, state.ids, batch.lookups)
-        ]
+        parts = _of(stacks, state.tables, state.slots, state.ids, batch.lookups)
         split = self.shards.split
         numbers = (state.step, state.seed, jnp.array(True) if when is None else when)
         tables, slots, held, lookups, undo = self.shards.each(local, (*[split] * 5, EVERYWHERE), split)(
@@ -126,10 +122,7 @@ class OnMesh(MeshState):
                 slots[name] = arrays
             return tables, slots, held
 
-        parts = [
-            {stack.name: whole[stack.name] for stack in stacks} for whole in (state.tables, state.slots, state.ids)
-        ]
-        split = self.shards.split
+        parts, split = _of(stacks, state.tables, state.slots, state.ids), self.shards.split
         tables, slots, held = self.shards.each(local, (*[split] * 4, EVERYWHERE), split)(*parts, batch.undo, when)
         return dataclasses.replace(state, tables=state.tables | tables, slots=state.slots | slots, ids=state.ids | held)
 
@@ -137,24 +130,21 @@ class OnMesh(MeshState):
         """Return the lookups of a batch, exchanged, with local rows in place of raw ids, as the maps have them now."""
         if not batch.raw:
             return batch.lookups
-        stacks = {stack.name: stack for stack in self.stacks}
+        stacks = [stack for stack in self.stacks if stack.name in batch.raw]
 
         def local(held: Any, lookups: Any, raw: Any, step: jax.Array) -> Any:
             made = {}
-            for name, words in raw.items():
-                wanted, settings = lookups[name].wanted, self.id_settings(stacks[name])
-                backend = self.backends[name].name
-                rows = find(settings, backend, held[name], words.reshape(-1, 2), wanted.reshape(-1), step)
+            for stack in stacks:
+                name, wanted, backend = stack.name, lookups[stack.name].wanted, self.backends[stack.name].name
+                given = held[name], raw[name].reshape(-1, 2), wanted.reshape(-1), step
+                rows = find(self.id_settings(stack), backend, *given)
                 made[name] = lookups[name].with_wanted(rows.reshape(wanted.shape))
             return made
 
         split = self.shards.split
-        parts = [{name: whole[name] for name in batch.raw} for whole in (state.ids, batch.lookups)]
         call: Any = self.shards.each(local, (split, split, split, EVERYWHERE), split)
-        found: dict[str, Any] = call(*parts, batch.raw, state.step)
+        found: dict[str, Any] = call(*_of(stacks, state.ids, batch.lookups), batch.raw, state.step)
         return batch.lookups | found
-
-    # ---- batches -------------------------------------------------------------------------------------------------
 
     def pack(
         self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None, sizes: Sizes | None
@@ -163,19 +153,13 @@ class OnMesh(MeshState):
         if sizes is not None:
             self.adopt(sizes.learned.held)
         measured = self.measure(inputs, capacity)
-        needs = measured.needs
-        if self.shards.processes > 1:
-            agree = _largest if sizes is None or sizes.agree is None else sizes.agree
-            needs = agree(needs)
-        loose = self.settle(needs)
-        if capacity is not None:  # room for all ids of a device at one owner: the same shapes for every batch
-            most = {name: measured.capacity.get(name.rpartition("/")[0]) for name in loose}
-            room = {name: max(need, most[name] or size_class(need)) for name, need in loose.items()}
-        elif sizes is not None:
-            room = sizes.fit(loose)
-        else:
-            room = {name: size_class(need) for name, need in loose.items()}
-        return measured.pack(room)
+        agree = _largest if sizes is None or sizes.agree is None else sizes.agree
+        loose = self.settle(agree(measured.needs)) if self.shards.processes > 1 else measured.loose
+        if sizes is not None and capacity is None:
+            return measured.pack(sizes.fit(loose))
+        # With a capacity, all ids of a device may have one owner: the same shapes for every batch.
+        most = {} if capacity is None else {name: measured.capacity.get(name.rpartition("/")[0]) for name in loose}
+        return measured.pack({name: max(need, most.get(name) or size_class(need)) for name, need in loose.items()})
 
     def measure(self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None = None) -> RoutedBatch:
         """Check and route this process's examples: the first half of `pack`. Waits for no other process."""
@@ -183,16 +167,17 @@ class OnMesh(MeshState):
         parts = len(self.shards.local)
         if not parts:
             raise ValueError("this process holds no device of the mesh, so that it has no part of a batch to pack")
-        elements = elements_of(counted, parts)
+        elements = {name: Elements.of(name, ordered, parts) for name, ordered in counted.ordered.items()}
         # The sizes of the batch before are a good guess; another size takes the time of routing again.
         sizes = {name: held.size or max(held.most, self._guess.get(name, 0)) for name, held in elements.items()}
-        return self._routed(counted, elements, sizes)
+        return self.routed(counted, elements, sizes)
 
-    def _routed(self, counted: Measured, elements: Mapping[str, Elements], sizes: Mapping[str, int]) -> RoutedBatch:
-        """Route a batch with as many elements of each ordered feature on every device."""
+    def routed(self, counted: Measured, elements: Mapping[str, Elements], sizes: Mapping[str, int]) -> RoutedBatch:
+        """Route a batch with the same number of elements of each ordered feature on every device."""
         self._guess.update(sizes)
         parts = len(self.shards.local)
-        packed = with_elements(counted, elements, sizes).pack(counted.loose)  # without padding
+        laid = {name: held.ordered(sizes[name]) for name, held in elements.items()}
+        packed = dataclasses.replace(counted, ordered=laid).pack(counted.loose)  # without padding
         groups = tuple((name, split_groups(of_stack, parts)) for name, of_stack in packed.groups)
         made: dict[Any, Routed] = {}  # stacks that are read with the same ids share their routes
         routed = {}
@@ -209,10 +194,8 @@ class OnMesh(MeshState):
                 own = split(lookups, of_stack, parts)
                 made[alike] = dataclasses.replace(route(layout, own, choice), most=self._most_sums(of_stack, parts))
             routed[name] = made[alike]
-        room = {name: len(own.ids) * self.layouts[name].columns for name, own in packed.lookups.items()}
-        again = functools.partial(self._routed, counted, elements)
-        put = self.shards.put_parts
-        return RoutedBatch(self.layouts, routed, groups, self.settle, put, room, elements, sizes, again, self.shards)
+        most = {name: len(own.ids) * self.layouts[name].columns for name, own in packed.lookups.items()}
+        return RoutedBatch(self, counted, elements, sizes, routed, groups, most)
 
     def _most_sums(self, groups: Sequence[Group], parts: int) -> int:
         """Return the most bags of a shard at one owner, whatever their ids are."""
@@ -222,9 +205,9 @@ class OnMesh(MeshState):
                 bags[place.device : place.device + place.columns * place.over] += group.num_bags // parts
         return int(bags.max())
 
-    def traffic(self, batch: RoutedBatch, room: Mapping[str, int]) -> dict[str, Traffic]:
-        """Return what a measured batch sends, by stack, once it is packed with ``room``."""
-        return traffic(batch, room, {stack.name: stack.step for stack in self.stacks}, self.shards.dtype)
+    def traffic(self, batch: RoutedBatch, capacity: Mapping[str, int]) -> dict[str, Traffic]:
+        """Return the traffic of a measured batch, by stack, once it is packed with ``capacity``."""
+        return traffic(batch, capacity)
 
     def settle(self, needs: npt.NDArray[np.int32]) -> dict[str, int]:
         """Agreed needs by name, after choosing the exchange of each stack that has none yet."""
@@ -251,10 +234,8 @@ class OnMesh(MeshState):
                     self.exchanges[name] = exchange
 
     def batch_size(self, group: Group) -> int:
-        """Examples of a group in the whole batch, over all processes."""
+        """Return the examples of a group in the complete batch, over all processes."""
         return group.num_bags * self.shards.count
-
-    # ---- the step ------------------------------------------------------------------------------------------------
 
     def exchange(self, batch: PackedBatch) -> PackedBatch:
         """Return the batch with its ids at the owners of their rows."""
@@ -299,12 +280,8 @@ class OnMesh(MeshState):
         """Return the batch, exchanged, and the vectors of each stack as they are now."""
 
         def local(tables: Any, lookups: Any) -> Any:
-            return {
-                stack.name: lookups[stack.name].fetched(
-                    self.shards, self.backends[stack.name], tables[stack.name], sort=False
-                )[0]
-                for stack, _ in stacked
-            }
+            given = {name: (self.shards, self.backends[name], tables[name], False) for name in tables}
+            return {name: lookups[name].fetched(*own)[0] for name, own in given.items()}
 
         batch, split = self.exchange(batch), self.shards.split
         return batch, self.shards.each(local, split, split)(_tables(state, stacked), batch.lookups)
@@ -329,8 +306,8 @@ class OnMesh(MeshState):
                 made |= self._activations(stack, groups, own, vectors, dtype)
             return made
 
-        trained = [] if grads is None else [stack.name for stack, _ in stacked if not stack.frozen]
-        touched = {name: grads.stacks[name].ids for name in trained} if grads is not None else {}
+        trained = [stack.name for stack, _ in stacked if not stack.frozen]
+        touched = {} if grads is None else {name: grads.stacks[name].ids for name in trained}
         call: Any = self.shards.each(local, self.shards.split, self.shards.split)
         acts: dict[str, jax.Array] = call(_tables(state, stacked), batch.lookups, fetched, touched)
         return acts
@@ -378,15 +355,17 @@ class OnMesh(MeshState):
                 new_slots[name] = {slot: one for (slot, _), one in zip(stack.step.slots, made[1], strict=True)}
             return new_tables, new_slots
 
-        def of_trained(by_stack: Mapping[str, Any]) -> dict[str, Any]:
-            return {stack.name: by_stack[stack.name] for stack in trained if stack.name in by_stack}
-
         scalars = {stack.name: tuple(stack.scalars(state.step, state.seed)[:2]) for stack in trained}
         split = self.shards.split
         tables, slots = self.shards.each(local, (split, split, split, EVERYWHERE, split), (split, split))(
-            of_trained(state.tables), of_trained(state.slots), of_trained(grads.stacks), scalars, state.table_rows
+            *_of(trained, state.tables, state.slots, grads.stacks), scalars, state.table_rows
         )
         return dataclasses.replace(state, step=state.step + 1, tables=state.tables | tables, slots=state.slots | slots)
+
+
+def _of(stacks: Sequence[Stack], *by_stack: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of some stacks."""
+    return [{stack.name: own[stack.name] for stack in stacks if stack.name in own} for own in by_stack]
 
 
 def _tables(state: EmbeddingState, stacked: Stacked) -> dict[str, jax.Array]:

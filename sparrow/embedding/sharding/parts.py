@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.packed_batch import Group
+from sparrow.embedding.sharding.layout import Ints
 from sparrow.kernels import Lookups
 
-Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 
 
@@ -62,7 +62,7 @@ def split(lookups: Lookups, groups: Sequence[Group], parts: int) -> list[Part]:
                 pieces.append((ids[at], own, None if gains is None else gains[at], shifted))
             num_bags += size
             num_ids += len(pieces[-1][0])
-        ids_of, bags_of, gains_of, ends_of = (_join(arrays) for arrays in zip(*pieces, strict=True))
+        ids_of, bags_of, gains_of, ends_of = (_concatenated(arrays) for arrays in zip(*pieces, strict=True))
         offsets_of = None if ends_of is None else np.concatenate([np.zeros(1, np.int32), ends_of])
         made.append(Part(ids_of, bags_of, gains_of, offsets_of, num_bags))
     return made
@@ -82,9 +82,9 @@ def pieces(part: Part, count: int) -> Part:
     return Part(np.tile(part.ids, count), bags, gains, offsets, count * part.num_bags)
 
 
-def bags_of(parts: Sequence[Part], size: int, ragged: bool, weighted: bool) -> dict[str, Any]:
-    """Return bags, offsets and gains as in `Lookups`, of all parts, each with room for ``size`` entries."""
-    count, num_bags = len(parts), parts[0].num_bags
+def lookups_of(parts: Sequence[Part], ids: Any, ragged: bool, weighted: bool) -> Lookups:
+    """Return the bags of all parts, whose entries have ``ids``, (parts, entries)."""
+    (count, size), num_bags = ids.shape, parts[0].num_bags
     bags = np.full((count, size), num_bags, np.int32) if ragged else None
     offsets = np.empty((count, num_bags + 1), np.int32) if ragged else None
     gains = np.zeros((count, size), np.float32) if weighted else None
@@ -94,10 +94,15 @@ def bags_of(parts: Sequence[Part], size: int, ragged: bool, weighted: bool) -> d
             offsets[i] = np.arange(num_bags + 1) if part.offsets is None else part.offsets
         if gains is not None:
             gains[i, : len(part.ids)] = 1.0 if part.gains is None else part.gains
-    return {"bags": bags, "offsets": offsets, "gains": gains}
+    return Lookups(joined(ids), joined(bags), joined(offsets), joined(gains), num_bags)
 
 
-def _join(arrays: Sequence[Any]) -> Any:
+def joined(array: Any) -> Any:
+    """Return an array of all parts, (parts, ...), as they are given to the devices: one after the other."""
+    return None if array is None else array.reshape(-1, *array.shape[2:])
+
+
+def _concatenated(arrays: Sequence[Any]) -> Any:
     if arrays[0] is None or len(arrays) == 1:
         return None if arrays[0] is None else np.ascontiguousarray(arrays[0])
     return np.concatenate(arrays)

@@ -95,7 +95,7 @@ def resolved(tables: Sequence[TableSpec], given: Given, devices: int, hosts: int
     bytes_of = {table.name: table_bytes(table) for table in tables}
     used = np.zeros(devices)
     made: dict[str, Place] = {}
-    # Places that are given come first; then the largest tables choose among what is left.
+    # Places that are given come first; then the largest tables choose among the other devices.
     wanted = {table.name: _placement(by_table.get(table.name, "rows")) for table in tables}
     order = sorted(tables, key=lambda table: (wanted[table.name].device is None, -bytes_of[table.name]))
     for table in order:

@@ -61,7 +61,7 @@ def with_stand_ins(
 
 
 def with_words(lookups: Any, raw: Sequence[Raw]) -> tuple[Any, npt.NDArray[np.uint32]]:
-    """Return what was laid out with segments instead of numbers of entries, and the words, (..., entries, 2)."""
+    """Return the lookups with segments instead of numbers of entries, and the words, (..., entries, 2)."""
     numbers = lookups.wanted
     each = len(numbers) // len(raw)
     segments, words = np.empty_like(numbers), np.empty((*numbers.shape, 2), np.uint32)

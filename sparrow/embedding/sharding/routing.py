@@ -6,17 +6,17 @@ does the work; NumPy gives the same arrays where there is no compiler.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.sharding.layout import Layout
-from sparrow.embedding.sharding.parts import Part
-from sparrow.kernels import feed
+from sparrow.embedding.sharding.exchange import Copied, Sent
+from sparrow.embedding.sharding.layout import Ints, Layout
+from sparrow.embedding.sharding.parts import Part, joined, lookups_of
+from sparrow.kernels import Lookups, feed
 from sparrow.kernels.feed import routing as compiled
-
-Ints = npt.NDArray[np.int32]
 
 
 class PooledRoute(NamedTuple):
@@ -24,8 +24,7 @@ class PooledRoute(NamedTuple):
 
     Attributes:
       owners: the owner of each entry; the number of shards for an id to ignore.
-      entries: the number of entries by owner.
-      sums: the number of bags with entries, by owner.
+      entries, sums: by owner, the numbers of entries, and of bags with entries.
     """
 
     owners: Ints
@@ -75,80 +74,81 @@ def route_rows(layout: Layout, part: Part) -> RowsRoute:
 
 
 def _owners_of_pieces(layout: Layout, owners: Ints) -> Ints:
-    """Return the owners of all pieces, from those of the first."""
+    """Return the owners of all pieces, from the owners of the first."""
     shift = np.arange(layout.columns, dtype=np.int32)[:, None] * np.int32(layout.spans[0].over)
     return np.where(owners < layout.shards, owners + shift, np.int32(layout.shards)).reshape(-1).astype(np.int32)
 
 
 def _of_pieces(layout: Layout, by_owner: Ints) -> Ints:
-    """Return the numbers by owner of all pieces, from those of the first."""
+    """Return the numbers by owner of all pieces, from the numbers of the first."""
     each = [np.roll(by_owner, p * layout.spans[0].over) for p in range(layout.columns)]
     total: Ints = np.sum(each, axis=0, dtype=np.int32)
     return total
 
 
-class PooledArrays(NamedTuple):
-    """The arrays of the pooled exchange for one device; `fill_pooled` fills them.
+def lay_out_pooled(
+    layout: Layout, parts: Sequence[Part], routes: Sequence[PooledRoute], entries: int, sums: int, weighted: bool
+) -> Sent:
+    """Return the lookups of this process's shards, on the host. ``entries`` 0: every bag holds one entry.
 
-    Attributes:
-      block: (shards, width) sent: local rows (entries); where bags are ragged, the sum of each entry (entries) and the
-        first entry of each sum (sums); where there are gains, their bits (entries).
-      bag_of: (shards, sums) the bag of each sum.
-      offsets: (bags + 1,) where the sums of each bag begin in ``slots``; None: bags of one entry.
-      slots: (shards * sums,) the sums of each bag; bags of one entry: (bags,) the sum that is the bag.
-      slot_bags: (shards * sums,) the bag of each of ``slots``; None: bags of one entry.
+    ``entries``, ``sums``: capacity for each owner.
     """
+    shards, num_bags, ragged, library = layout.shards, parts[0].num_bags, entries > 0, feed.library()
+    entries = entries or sums
+    width = entries + (entries + sums if ragged else 0) + (entries if weighted else 0)
+    block, bag_of = _empty(len(parts), shards, width), _empty(len(parts), shards * sums)
+    slots = _empty(len(parts), shards * sums if ragged else num_bags)
+    offsets, slot_bags = (_empty(len(parts), num_bags + 1), np.empty_like(slots)) if ragged else (None, None)
+    for i, (part, route) in enumerate(zip(parts, routes, strict=True)):
+        own = _of_part((block, bag_of, offsets, slots, slot_bags), i)
+        if library is None:
+            _fill_pooled(layout, part, route, entries, sums, weighted, own)
+        else:
+            sizes = (layout.local_rows, num_bags, entries, sums, ragged, weighted)
+            compiled.lay_out_pooled(library, part[:3], route.owners, layout.routed, sizes, own)
+    home = Lookups(*map(joined, (slots, slot_bags, offsets, None)), num_bags)
+    back = Lookups(joined(bag_of), None, None, None, shards * sums)
+    return Sent(joined(block), home, back, entries, sums, ragged, weighted)
 
-    block: Ints
-    bag_of: Ints
-    offsets: Ints | None
-    slots: Ints
-    slot_bags: Ints | None
 
+def lay_out_rows(
+    layout: Layout, parts: Sequence[Part], routes: Sequence[RowsRoute], entries: int, rows: int, weighted: bool
+) -> Sent:
+    """Return the lookups of this process's shards, on the host. ``entries`` 0: every bag holds one entry.
 
-class RowsArrays(NamedTuple):
-    """The arrays of the rows exchange for one device; `fill_rows` fills them.
-
-    Attributes:
-      send: (shards, rows) the requested local rows.
-      slots: (entries,) the place of each entry's row among all that arrive.
-      back_offsets: (shards * rows + 1,) where the entries of each arriving row begin in the three below.
-      back_slots, back_bags, back_gains: (entries,) sorted by slot; gains may be None.
+    ``rows``: capacity for each owner.
     """
-
-    send: Ints
-    slots: Ints
-    back_offsets: Ints
-    back_slots: Ints
-    back_bags: Ints
-    back_gains: npt.NDArray[np.float32] | None
-
-
-def fill_pooled(
-    layout: Layout, part: Part, route: PooledRoute, entries: int, sums: int, weighted: bool, out: PooledArrays
-) -> None:
-    """Lay a part out, with the given room for entries and sums of each owner."""
-    ragged = out.offsets is not None
-    library = feed.library()
-    if library is None:
-        _fill_pooled(layout, part, route, entries, sums, weighted, out)
-        return
-    sizes = (layout.local_rows, part.num_bags, entries, sums, ragged, weighted)
-    compiled.lay_out_pooled(library, part[:3], route.owners, layout.routed, sizes, tuple(out))
+    shards, num_bags, library = layout.shards, parts[0].num_bags, feed.library()
+    send, slots = _empty(len(parts), shards, rows), _empty(len(parts), entries or num_bags)
+    # The transposed lookup: where the entries of each arriving row begin; then, sorted by row, rows, bags and gains.
+    back_offsets = _empty(len(parts), shards * rows + 1)
+    back_slots, back_bags = np.empty_like(slots), np.empty_like(slots)
+    back_gains = np.empty(slots.shape, np.float32) if weighted else None
+    for i, (part, route) in enumerate(zip(parts, routes, strict=True)):
+        own = _of_part((send, slots, back_offsets, back_slots, back_bags, back_gains), i)
+        if library is None:
+            _fill_rows(layout, part, route, rows, own)
+        else:
+            sizes = (layout.local_rows, num_bags, slots.shape[1], rows, weighted)
+            compiled.lay_out_rows(library, part[:3], (route.owners, route.places), layout.routed, sizes, own)
+    back = Lookups(*map(joined, (back_bags, back_slots, back_offsets, back_gains)), shards * rows)
+    return Sent(joined(send), lookups_of(parts, slots, entries > 0, weighted), back, rows, rows)
 
 
-def fill_rows(layout: Layout, part: Part, route: RowsRoute, rows: int, out: RowsArrays) -> None:
-    """Lay a part out, with the given room for rows of each owner."""
-    library = feed.library()
-    if library is None:
-        _fill_rows(layout, part, route, rows, out)
-        return
-    sizes = (layout.local_rows, part.num_bags, len(out.slots), rows, out.back_gains is not None)
-    compiled.lay_out_rows(library, part[:3], (route.owners, route.places), layout.routed, sizes, tuple(out))
+def lay_out_copies(layout: Layout, parts: Sequence[Part], entries: int, weighted: bool) -> Copied:
+    """Return the lookups of this process's shards, on the host. ``entries`` 0: every bag holds one entry."""
+    ids = np.full((len(parts), entries or parts[0].num_bags), layout.local_rows, np.int32)
+    for i, part in enumerate(parts):
+        ids[i, : len(part.ids)] = np.where(part.ids.view(np.uint32) < layout.num_rows, part.ids, layout.local_rows)
+    return Copied(lookups_of(parts, ids, entries > 0, weighted))
 
 
-def _empty(count: int) -> Ints:
-    return np.empty(count, np.int32)
+def _empty(*shape: int) -> Ints:
+    return np.empty(shape, np.int32)
+
+
+def _of_part(arrays: Sequence[Any], number: int) -> tuple[Any, ...]:
+    return tuple(None if array is None else array[number] for array in arrays)
 
 
 # ---- the same by NumPy ---------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def _owners(layout: Layout, part: Part) -> Ints:
 
 
 def _by_owner(owners: Ints, shards: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Entries sorted by owner, in order, without those to ignore; and where each owner's begin."""
+    """Return the entries sorted by owner, in order, without ids to ignore; and where each owner has its first."""
     order = np.argsort(owners, kind="stable")
     begins = np.searchsorted(owners[order], np.arange(shards + 1))
     return order[: begins[-1]], begins
@@ -202,8 +202,9 @@ def _route_rows(layout: Layout, part: Part) -> RowsRoute:
 
 
 def _fill_pooled(
-    layout: Layout, part: Part, route: PooledRoute, entries: int, sums: int, weighted: bool, out: PooledArrays
+    layout: Layout, part: Part, route: PooledRoute, entries: int, sums: int, weighted: bool, out: tuple[Any, ...]
 ) -> None:
+    block, bag_of, offsets, slots, slot_bags = out
     shards, bags = layout.shards, _bags(part)
     order, begins = _by_owner(route.owners, shards)
     own, opens = route.owners[order], _opens(part, route.owners, order)
@@ -212,50 +213,51 @@ def _fill_pooled(
     sums_before = np.concatenate([[0], np.cumsum(route.sums)])
     of_sum = counted - sums_before[own]  # the number of the entry's sum at its owner
 
-    rows = out.block[:, :entries]
+    rows = block[:, :entries]
     rows[:] = layout.local_rows
     rows[own, at] = layout.place(part.ids[order])[1]
     if weighted:
-        gains = out.block[:, -entries:].view(np.float32)
+        gains = block[:, -entries:].view(np.float32)
         gains[:] = 0.0
         gains[own, at] = 1.0 if part.gains is None else part.gains[order]
-    out.bag_of[:] = part.num_bags
-    out.bag_of[own[opens], of_sum[opens]] = bags[order][opens]
     slot = own[opens] * sums + of_sum[opens]
+    bag_of[:] = part.num_bags
+    bag_of[slot] = bags[order][opens]
     first = order[opens]  # the entry that opens each sum
-    if out.offsets is None or out.slot_bags is None:
-        out.slots[:] = shards * sums
-        out.slots[first] = slot
+    if offsets is None:
+        slots[:] = shards * sums
+        slots[first] = slot
         return
-    of_entries = out.block[:, entries : 2 * entries]
+    of_entries = block[:, entries : 2 * entries]
     of_entries[:] = sums - 1
     of_entries[own, at] = of_sum
-    starts = out.block[:, 2 * entries : 2 * entries + sums]
+    starts = block[:, 2 * entries : 2 * entries + sums]
     starts[:] = route.entries[:, None]
     starts[own[opens], of_sum[opens]] = at[opens]
     in_batch = np.argsort(first, kind="stable")
-    out.slots[:], out.slot_bags[:] = shards * sums, part.num_bags
-    out.slots[: len(slot)] = slot[in_batch]
-    out.slot_bags[: len(slot)] = bags[first[in_batch]]
-    out.offsets[0] = 0
-    np.cumsum(np.bincount(bags[first], minlength=part.num_bags), out=out.offsets[1:])
+    slots[:], slot_bags[:] = shards * sums, part.num_bags
+    slots[: len(slot)] = slot[in_batch]
+    slot_bags[: len(slot)] = bags[first[in_batch]]
+    offsets[0] = 0
+    np.cumsum(np.bincount(bags[first], minlength=part.num_bags), out=offsets[1:])
 
 
-def _fill_rows(layout: Layout, part: Part, route: RowsRoute, rows: int, out: RowsArrays) -> None:
+def _fill_rows(layout: Layout, part: Part, route: RowsRoute, rows: int, out: tuple[Any, ...]) -> None:
+    send, slots, back_offsets, back_slots, back_bags, back_gains = out
     shards, count = layout.shards, len(part.ids)
     none = shards * rows
     real = route.owners < shards
-    out.slots[:] = none
-    out.slots[:count][real] = route.owners[real] * rows + route.places[real]
-    slots = out.slots[:count]
-    out.send[:] = layout.local_rows
-    out.send.reshape(-1)[slots[real]] = layout.place(part.ids[real])[1]
-    out.back_offsets[0] = 0
-    np.cumsum(np.bincount(slots[real], minlength=none), out=out.back_offsets[1:])
-    order = np.flatnonzero(real)[np.argsort(slots[real], kind="stable")]
-    out.back_slots[:], out.back_bags[:] = none, part.num_bags
-    out.back_slots[: len(order)] = slots[order]
-    out.back_bags[: len(order)] = _bags(part)[order]
-    if out.back_gains is not None:
-        out.back_gains[:] = 0.0
-        out.back_gains[: len(order)] = 1.0 if part.gains is None else part.gains[order]
+    slots[:] = none
+    own = slots[:count]
+    own[real] = route.owners[real] * rows + route.places[real]
+    send[:] = layout.local_rows
+    send.reshape(-1)[own[real]] = layout.place(part.ids[real])[1]
+    back_offsets[0] = 0
+    np.cumsum(np.bincount(own[real], minlength=none), out=back_offsets[1:])
+    order = np.flatnonzero(real)[np.argsort(own[real], kind="stable")]
+    back_slots[:], back_bags[:] = none, part.num_bags
+    back_slots[: len(order)] = own[order]
+    back_bags[: len(order)] = _bags(part)[order]
+    if back_gains is not None:
+        back_gains[:] = 0.0
+        back_gains[: len(order)] = 1.0 if part.gains is None else part.gains[order]

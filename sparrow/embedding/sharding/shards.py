@@ -61,7 +61,6 @@ class Shards:
 
     @functools.cached_property
     def count(self) -> int:
-        """The number of shards."""
         return math.prod(self.mesh.shape[name] for name in self.axes)
 
     @functools.cached_property
@@ -115,7 +114,7 @@ class Shards:
         return call
 
     def swap(self, array: jax.Array) -> jax.Array:
-        """Inside of `each`: send ``array[i]`` to shard i; get as many, one from each shard, in their order.
+        """Inside of `each`: send ``array[i]`` to shard i; return the parts that came, in the order of the shards.
 
         The only exchange between devices, but for sums of numbers. A ragged form would replace it here.
         """
@@ -123,7 +122,7 @@ class Shards:
         return swapped
 
     def send(self, vectors: jax.Array) -> jax.Array:
-        """`swap` of activations or gradients, in `dtype`; those of 16 bits stay as they are."""
+        """`swap` of activations or gradients, in `dtype`; numbers of 16 bits stay as they are."""
         return self.swap(vectors.astype(self.dtype) if vectors.dtype == jnp.float32 else vectors)
 
     def total(self, numbers: jax.Array) -> jax.Array:

@@ -103,17 +103,13 @@ def completed_bytes(step: RowStep, shards: int, columns: int, pair: int) -> int:
     return (columns - 1) * shared_rows(shards * pair, columns) * row
 
 
-def traffic(
-    batch: RoutedBatch, room: Mapping[str, int], steps: Mapping[str, RowStep], dtype: str = "float32"
-) -> dict[str, Traffic]:
-    """Return the traffic of each stack, for the room that the batch is packed with.
-
-    ``steps``: the row step of each stack. ``dtype``: the dtype in which vectors travel.
-    """
+def traffic(batch: RoutedBatch, capacity: Mapping[str, int]) -> dict[str, Traffic]:
+    """Return the traffic of each stack, for the capacity that the batch is packed with."""
     made = {}
-    item = 2 if dtype == "bfloat16" else 4
+    item = 2 if batch.mesh.shards.dtype == "bfloat16" else 4
+    steps = {stack.name: stack.step for stack in batch.mesh.stacks}
     for name, routed in batch.routed.items():
-        size, layout, step = routed.size(name, room), batch.layouts[name], steps[name]
+        size, layout, step = routed.size(name, capacity), batch.mesh.layouts[name], steps[name]
         shards, width = layout.shards, step.dim // layout.columns
         if layout.copies:
             sent = copied_bytes(shards, layout.local_rows, width, item)
@@ -129,7 +125,7 @@ def traffic(
             exchange, pair = ROWS, size[DISTINCT]
             vectors = np.stack([route.rows for route in routed.rows])
         else:
-            raise ValueError(f"no room was given for the ids of stack '{name}'")
+            raise ValueError(f"no capacity was given for the ids of stack '{name}'")
         weighted = size[WEIGHTED] > 0
         sent = exchanged_bytes(exchange, shards, width, pair, entries, weighted=weighted, item=item)
         sent += completed_bytes(step, shards, layout.columns, entries or pair)

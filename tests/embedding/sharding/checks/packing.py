@@ -53,10 +53,8 @@ def counted_traffic():
         packed = measured.pack(room)
         for name, one in emb.sharded.traffic(measured, room).items():
             lookups = packed.lookups[name]
-            ids = lookups.block if exchange == "pooled" else lookups.send
-            pair = lookups.sums if exchange == "pooled" else lookups.send.shape[1]
             dim = next(stack.dim for stack in emb.stacks if stack.name == name)
-            held = (ids.nbytes // count**2 + 2 * pair * dim * 4) * (count - 1)
+            held = (lookups.block.nbytes // count**2 + 2 * lookups.vectors * dim * 4) * (count - 1)
             fits = 0 <= one.padding < 1 <= one.fullest and one.vectors.max() <= one.room
             found[f"{exchange} {name}"] = bool(one.sent == held and fits and one.exchange == exchange)
     return found

@@ -48,9 +48,7 @@ def step_program(exchange, backend):
     (stack,) = emb.stacks
     local = emb.sharded.layouts[stack.name].local_rows
     lookups = given[0].lookups[stack.name]
-    sent = lookups.block if exchange == "pooled" else lookups.send
-    pairs = len(jax.devices()) * (lookups.sums if exchange == "pooled" else sent.shape[1])
-    exchanged = 2 * pairs * dim * 4 + sent.nbytes // len(jax.devices())
+    exchanged = 2 * len(jax.devices()) * lookups.vectors * dim * 4 + lookups.block.nbytes // len(jax.devices())
 
     def pointers(state):
         return [x.data.unsafe_buffer_pointer() for x in state.embedding.tables[stack.name].addressable_shards]
