@@ -139,7 +139,7 @@ def _exports(config: Config, folder: RunFolder | None) -> list[Part]:
     if config.export.folder is None and folder is None:
         raise ConfigError([Problem(("export", "folder"), "is required where the run has no folder")])
     given = config.export.folder or f"{folder}/export"
-    return [TimedExports(config.export, at(given))]
+    return [TimedExports(config.export, at(given), config.data)]
 
 
 def _log(config: Config, folder: RunFolder | None, steps: int | None, stream: TextIO | None, progress: Progress) -> Log:
@@ -278,7 +278,7 @@ def usual_parts(
         parts.append(Profile(folder / PROFILE, profile))
     column = None if data is None else data.time_column
     if column is not None or config.evaluate.windows is not None:
-        parts.append(Windows(program, column, "s" if data is None else data.time_unit))
+        parts.append(Windows(program, column, 1 if data is None else data.ticks))
     parts.append(Reporting(program, batches, recorder.prepare.unvarying))
     if evaluator is not None:
         if isinstance(batches, Together):

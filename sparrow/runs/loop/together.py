@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow import processes
+from sparrow.data import GrowingReader
 from sparrow.embedding import Shards
 from sparrow.feed import MeshBatch, OneByOne, Pipeline, Prepared, Preparer
 from sparrow.runs.errors import Elsewhere
@@ -76,6 +77,7 @@ class _Slot(NamedTuple):
     position: dict[str, Any]
     epochs_begun: int
     skipped: int
+    late: int
     vector: jax.Array
 
 
@@ -121,6 +123,16 @@ class Together:
     def skipped(self) -> int:
         """Malformed rows that were left out up to the last batch that was taken."""
         return self._pipeline.skipped if self._at is None else self._at.skipped
+
+    @property
+    def stream(self) -> GrowingReader | None:
+        """As of the pipeline."""
+        return self._pipeline.stream
+
+    @property
+    def late(self) -> int:
+        """Late rows up to the last batch that was taken."""
+        return self._pipeline.late if self._at is None else self._at.late
 
     @property
     def epochs_begun(self) -> int:
@@ -188,7 +200,7 @@ class Together:
         capacity = np.zeros(self._preparer.embedder.sharded.num_needs, np.int32)
         capacity[: len(needs)] = needs
         started = largest(self._shards, np.concatenate([np.array([*status, *own], np.int32), capacity]))
-        return _Slot(routed, position, pipeline.epochs_begun, pipeline.skipped, started)
+        return _Slot(routed, position, pipeline.epochs_begun, pipeline.skipped, pipeline.late, started)
 
     def _decided(self, slot: _Slot) -> _Decided | Exception | None:
         try:
