@@ -9,4 +9,4 @@ from sparrow.processes.failing import ELSEWHERE, cause, report_failure, watch
 from sparrow.processes.jax_private import count, index, write_programs_whole
 from sparrow.processes.joining import JoinError, Membership, join, leave, membership_of, want_cpu_devices
 from sparrow.processes.supervising import Start, end_with_parent, passed_on
-from sparrow.processes.talking import awaited, everyone, is_first, led, publish, said_by_all
+from sparrow.processes.talking import awaited, everyone, found, is_first, led, publish, said_by_all, withdraw

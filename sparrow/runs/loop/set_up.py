@@ -38,6 +38,7 @@ from sparrow.runs.loop.placing import placed
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.staging import Early, Taken
+from sparrow.runs.loop.stream_order import agree_on_stream, refuse_own_words
 from sparrow.runs.loop.together import Batches, Together, batches_of
 from sparrow.runs.parts.evaluating import Evaluating, Watcher
 from sparrow.runs.parts.large_pages import Moving, keep_freed_memory, move_to_large_pages
@@ -114,7 +115,8 @@ def train(
         if folder is not None:
             _led(lambda: _begin(folder, is_new=start is None))
             if pipeline.stream is not None:
-                pipeline.stream.keep(folder.path / STREAM, is_new=start is None)
+                _led(lambda: pipeline.stream.keep(folder.path / STREAM, is_new=start is None))
+        agree_on_stream(pipeline, lambda: int(signals.received or 0))
         if not processes.is_first():
             stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
         log = stack.enter_context(_log(config, own, steps, stream, progress))
@@ -170,6 +172,7 @@ def _checked(
     words: Vocabularies | None = None
     if folder is not None and resume:
         config, words = owned_words(folder, config, lines.append)
+    refuse_own_words(config)
     lines += fill_vocabularies(config)
     return config, words
 

@@ -54,8 +54,8 @@ class Requests:
         return float(self.seconds)
 
     def agreed(self, stop: int, seconds: int) -> None:
-        """Take the largest numbers of all processes."""
-        self.stop, self.seconds = stop, seconds
+        """Take the largest numbers of all processes. A request to stop stays."""
+        self.stop, self.seconds = stop or self.stop, seconds
 
 
 class _Status(NamedTuple):
@@ -212,6 +212,8 @@ class Together:
         """Return the batch with its capacity, and the decisions; None at the end of the data in all processes."""
         vector = np.asarray(slot.vector)
         status = _Status(*map(int, vector[: len(_Status._fields)]))
+        if status.failed:  # also by a signal while all wait for data
+            self.requests.agreed(status.stop, status.seconds)
         if status.failed:
             raise self._failure(status.failed - 1)
         if status.ended and status.going:
