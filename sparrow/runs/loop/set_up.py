@@ -115,7 +115,7 @@ def train(
         if folder is not None:
             _led(lambda: _begin(folder, is_new=start is None))
             if pipeline.stream is not None:
-                _led(lambda: pipeline.stream.keep(folder.path / STREAM, is_new=start is None))
+                _led(functools.partial(pipeline.stream.keep, folder.path / STREAM, is_new=start is None))
         agree_on_stream(pipeline, lambda: int(signals.received or 0))
         if not processes.is_first():
             stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
