@@ -167,7 +167,7 @@ def _measure(given: argparse.Namespace, servers: dict[str, Server], others: dict
     print(f"versions seen {len({version for _, version in seen})}")
     for name, own in who.items():
         used = (spent[name] + processor_seconds(own)) / (time.time() - began)
-        print(f"processor of {name:24} {used:6.2f} cores")
+        print(f"processor of {name:24} {used:6.2f} cores  {1e6 * used / given.events:7.1f} us an event")
     for name, values in zip(("trainer", "server"), zip(*sizes, strict=True), strict=True):
         print(f"memory of {name:8} MB  " + " ".join(f"{value:.0f}" for value in values[:: max(1, len(values) // 12)]))
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from sparrow.config import Export
+from sparrow.config import Data, Export
 from sparrow.embedding import EXPORTS, ChangedRows, cleared
 from sparrow.exports.contents import Parameters, TableDtype, live_ids, smaller
 from sparrow.exports.exporting import export
 from sparrow.files import AnyPath, Remote, send_folder
-from sparrow.runs import Loop, Part
+from sparrow.runs import EventSchedule, Loop, Part
 from sparrow.runs.evaluating.predict_files import used_in_evaluation
 from sparrow.serving.deltas import FOLDER, Delta, Version, send_delta
 from sparrow.serving.tensors import Streamed
@@ -31,16 +31,18 @@ class TimedExports(Part):
     followed by a complete export.
     """
 
-    def __init__(self, section: Export, folder: AnyPath) -> None:
+    def __init__(self, section: Export, folder: AnyPath, data: Data | None) -> None:
         self._section, self._folder = section, folder
         self.every_steps = section.every_steps
         self._last, self._exported_at = 0.0, -1
+        self._by_event = EventSchedule(section.every_event_minutes, data)
         self._writing: concurrent.futures.Future[Version] | None = None
         self._version: Version | None = None
         self._ids: dict[str, Any] = {}
         self._names: set[str] = set()
 
     def begin(self, loop: Loop, stack: contextlib.ExitStack) -> None:
+        self._by_event.is_due(loop.progress)
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-exports")
         stack.callback(self._pool.shutdown)
         self._local = self._folder if isinstance(self._folder, Path) else None
@@ -50,9 +52,10 @@ class TimedExports(Part):
     def after_step(self, loop: Loop) -> None:
         section, now = self._section, time.monotonic()
         by_time = section.every_seconds is not None and now - self._last >= section.every_seconds
+        by_event = self._by_event.is_due(loop.progress)
         by_steps = section.every_steps is not None and loop.steps % section.every_steps == 0
         is_idle = self._writing is None or self._writing.done()
-        if by_steps or (by_time and is_idle):
+        if by_steps or by_event or (by_time and is_idle):
             self._export(loop)
 
     def idle(self, loop: Loop) -> None:

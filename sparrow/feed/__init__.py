@@ -19,3 +19,4 @@ from sparrow.feed.reading import WaitInterrupted
 from sparrow.feed.shares import Division, Peers
 from sparrow.feed.stages import MEANING, STAGES, Stages
 from sparrow.feed.unvarying import Unvarying
+from sparrow.feed.watermark import WATERMARK, EventTime, Watermark

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from sparrow import fields
 from sparrow.data import BadRows
+from sparrow.feed.watermark import EventTime
 
 MEMORY_AHEAD: Final = 2**31
 """Default of the bytes that rows made early may take."""
@@ -34,6 +35,7 @@ class Batching:
       cost: ends a batch before the sum of a column exceeds a limit; None: batches end with their rows.
       bad_rows: the policy for malformed rows: "error", or "skip" to leave them out and count them.
       dead_letters: the file that rows which are left out are added to, with their reasons; None: they are counted.
+      event_time: the time of rows, for the watermark of a source that grows; None: it has none.
       ahead: batches that are made early; None: enough for two more tasks than threads; 0: each is made when it is
         requested.
       threads: the number of threads that make them; None: the cores less two, at least one. A loop that waits for a
@@ -49,6 +51,7 @@ class Batching:
     cost: Cost | None = None
     bad_rows: BadRows = "error"
     dead_letters: str | None = None
+    event_time: EventTime | None = None
     ahead: int | None = None
     threads: int | None = None
     memory_ahead: int = MEMORY_AHEAD
@@ -92,7 +95,7 @@ class Position:
       seed, shuffle_rows: the options that the order of rows depends on.
       shares: the position in each share of the data, where there are several; None: of a share that other processes
         read.
-      stream: the place of the chunk in a source that grows; None: other sources.
+      stream: the place of the chunk in a source that grows, and its `Watermark`; None: other sources.
     """
 
     epoch: int = 0

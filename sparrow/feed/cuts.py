@@ -35,6 +35,7 @@ class Cut(NamedTuple):
       after: the position after it.
       skipped: malformed rows up to that position.
       freed: memory that is free once it is taken.
+      late: late rows up to that position.
     """
 
     pieces: list[Piece]
@@ -42,6 +43,7 @@ class Cut(NamedTuple):
     after: Position
     skipped: int
     freed: int
+    late: int = 0
 
     @property
     def epoch(self) -> int:
@@ -98,7 +100,7 @@ def cuts(
             if taken == end:
                 freed += window.nbytes
             count += 1
-            yield Cut(pieces, count, dataclasses.replace(at, row=taken, batches=count), seen, freed)
+            yield Cut(pieces, count, dataclasses.replace(at, row=taken, batches=count), seen, freed, window.late)
             freed = 0
         if taken < end:
             held.append(Piece(window, taken, end))
@@ -109,7 +111,7 @@ def cuts(
         if window.cut is not None and held and not drop_remainder:
             count += 1
             freed += _reserved(held)
-            yield Cut(held, count, dataclasses.replace(window.cut, batches=count), seen, freed)
+            yield Cut(held, count, dataclasses.replace(window.cut, batches=count), seen, freed, window.late)
             held, spent, freed = [], 0.0, 0
     if held and not drop_remainder:
         first = held[0].window.start

@@ -22,6 +22,7 @@ from sparrow.data import (
     Converter,
     DataError,
     GrowingReader,
+    Order,
     Reader,
     Sampler,
     Source,
@@ -35,6 +36,7 @@ from sparrow.feed.prepare import Made, OneByOne, Prepare, Turns
 from sparrow.feed.reading import Memory, Reading, WaitInterrupted, Window
 from sparrow.feed.shares import Division
 from sparrow.feed.stages import Stages
+from sparrow.feed.watermark import Watermark
 from sparrow.kernels import feed
 
 T = TypeVar("T")
@@ -142,12 +144,13 @@ class Pipeline(Generic[T]):
             fingerprint += f" with negatives {self._negatives.fingerprint}"
         self._reading = Reading(self._reader, converter, batching, self.stages)
         self._start = self._at = Position(source=fingerprint, seed=batching.seed, shuffle_rows=batching.shuffle_rows)
-        self._skipped = 0
+        self._skipped = self._late = 0
+        self._watermark: Watermark | None = None  # of a source that grows; it is as far as reading is
 
     def divide(self, division: Division) -> None:
         """Read the shares of the data that this process needs for its rows of each batch, and no other rows."""
         if self._reader.grows and division.shares > 1:
-            raise ValueError("a source that grows is read by one process in this version; use one")
+            raise ValueError("every process reads all of a source that grows; give one share")
         if self._negatives is not None or self.batching.cost is not None:
             raise ValueError("negatives, masks and costs need complete batches; the data cannot be divided")
         self.division = division
@@ -186,7 +189,15 @@ class Pipeline(Generic[T]):
             raise ValueError(f"a batch of {self.batching.batch_size} rows cannot be divided in {count} shares")
         self.division = self.division._replace(shares=count)  # the order of rows depends on it
         self._start = self._at = wanted
-        self._skipped = wanted.skipped
+        self._skipped, self._late = wanted.skipped, (wanted.stream or {}).get("late", 0)
+
+    def agree(self, order: Order) -> None:
+        """Read the entries of a source that grows in the order of all processes. The first one writes dead letters."""
+        assert self.stream is not None
+        self.stream.agree(order)
+        if not order.is_first:
+            quiet = dataclasses.replace(self.batching, dead_letters=None)
+            self._reading = dataclasses.replace(self._reading, batching=quiet)
 
     def batches_per_epoch(self) -> int | None:
         """Return the batches in one pass over the data, if no row is malformed; None: not known before reading.
@@ -210,6 +221,11 @@ class Pipeline(Generic[T]):
     def skipped(self) -> int:
         """Malformed rows that were left out so far, in all epochs."""
         return self._skipped
+
+    @property
+    def late(self) -> int:
+        """Rows of a source that grows that were late so far, by its event time."""
+        return self._late
 
     def __iter__(self) -> Iterator[T]:
         if self.batching.cost is not None and isinstance(self.prepare, Prepare) and not self.prepare.pads:
@@ -253,10 +269,12 @@ class Pipeline(Generic[T]):
                 batches, error = job.result()
                 for batch, cut in zip(batches, group, strict=False):
                     memory.add(-cut.freed)
-                    self._at, self._skipped = cut.after, cut.skipped
+                    self._at, self._skipped, self._late = cut.after, cut.skipped, cut.late
                     yield batch
                 if error is not None:
                     raise error
+        if self._watermark is not None:
+            self._late = self._watermark.late
         if seen:
             self._skipped = sum(window.start.skipped + window.skipped for window in seen.values())
 
@@ -270,7 +288,9 @@ class Pipeline(Generic[T]):
             def is_over() -> bool:
                 return self.waits.interrupted() or (crew is not None and crew.is_closed)
 
-            arriving = reading.growing(self.stream, start, crew, memory, is_over)
+            event_time = self.batching.event_time
+            self._watermark = None if event_time is None else Watermark(event_time, start.stream)
+            arriving = reading.growing(self.stream, start, crew, memory, is_over, self._watermark)
             return cuts(arriving, start, batch_size, self.batching.drop_remainder, self.batching.cost)
 
         def windows(share: int, start: Position) -> Iterator[Window]:

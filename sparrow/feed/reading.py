@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.data import Block, Converter, DataError, GrowingReader, Reader, Rows, concatenate, shuffled
+from sparrow.data import Block, Converter, DataError, GrowingReader, Reader, concatenate, shuffled
 from sparrow.feed.batching import Batching, Position
 from sparrow.feed.crew import Crew, Job, do
+from sparrow.feed.dead_letters import DeadLetters
 from sparrow.feed.shares import Portion, portions, whole
 from sparrow.feed.stages import CONVERT, DECODE, READ, Stages
+from sparrow.feed.watermark import Watermark
 from sparrow.kernels import feed
 
 COPIES: Final = 3
@@ -138,11 +138,13 @@ class Window:
       skipped: malformed rows among the rows read for it.
       nbytes: memory that is reserved for it.
       cut: the position after it, where a batch ends with it although it is not full; None: batches go on.
+      late: late rows up to its end, of a source that grows.
     """
 
     def __init__(self, join: Callable[[], Block], count: int, start: Position, skipped: int, nbytes: int) -> None:
         self.count, self.start, self.skipped, self.nbytes = count, start, skipped, nbytes
         self.cut: Position | None = None
+        self.late = 0
         self._join: Callable[[], Block] | None = join
         self._rows: Block | None = None
         self._lock = threading.Lock()
@@ -155,11 +157,15 @@ class Window:
             return self._rows
 
 
+def _state(watermark: Watermark | None) -> dict[str, Any]:
+    return {} if watermark is None else watermark.state()
+
+
 def _arriving(reader: GrowingReader, chunk: int) -> Iterator[tuple[Portion, None] | None]:
     """Yield the chunks of a source that grows, from one on; None while the next one is not there."""
     while True:
         kind = reader.known(chunk)
-        if kind is None or kind == "end":
+        if kind in (None, "end", "stop"):
             yield None
             continue
         if kind == "chunk":
@@ -258,38 +264,60 @@ class Reading:
             epoch, chunk = epoch + 1, 0
 
     def growing(
-        self, reader: GrowingReader, start: Position, crew: Crew | None, memory: Memory, is_over: Callable[[], bool]
+        self,
+        reader: GrowingReader,
+        start: Position,
+        crew: Crew | None,
+        memory: Memory,
+        is_over: Callable[[], bool],
+        watermark: Watermark | None = None,
     ) -> Generator[Window | None, None, None]:
         """Yield the windows of a source that grows, from the one of ``start``; None: the next one must be waited for.
 
-        Chunks stay in their order. ``is_over``: returns whether to stop waiting.
+        Chunks stay in their order. ``is_over``: returns whether to stop waiting. ``watermark``: that of ``start``.
         """
         least, chunk, skipped, kind = self.batching.shuffle_rows, start.chunk, start.skipped, "cut"
         chunks = Chunks(self._converted, _arriving(reader, chunk), crew, memory)
         while kind != "end":
-            first, before = chunk, skipped
+            first, before, water = chunk, skipped, _state(watermark)
             parts: list[Block] = []
             rows = nbytes = 0
             while not parts or rows < least:
                 if reader.known(chunk) is None:
                     yield None
                 kind = reader.wait(chunk, is_over)
-                if kind == "end" and is_over():
+                if kind == "stop" or (kind == "end" and is_over()):
                     raise WaitInterrupted
                 if kind != "chunk":
                     break
                 part, bad, size = chunks.next()
+                part = part if watermark is None else self._in_time(watermark, reader, chunk, part)
                 parts.append(part)
                 rows, skipped, nbytes, chunk = rows + len(part), skipped + bad, nbytes + size, chunk + 1
             chunk += kind == "cut"
             seeds = (self.batching.seed, 0, first) if least else None
-            place = dataclasses.replace(start, chunk=first, row=0, skipped=before, stream=reader.mark(first))
+            stream = {**reader.mark(first), **water}
+            place = dataclasses.replace(start, chunk=first, row=0, skipped=before, stream=stream)
             window = self.empty(place)
             if parts:
                 window = Window(functools.partial(self._joined, parts, seeds), rows, place, skipped - before, nbytes)
+            window.late = 0 if watermark is None else watermark.late
             if kind != "chunk":
-                window.cut = dataclasses.replace(place, chunk=chunk, skipped=skipped, stream=reader.mark(chunk))
+                stream = {**reader.mark(chunk), **_state(watermark)}
+                window.cut = dataclasses.replace(place, chunk=chunk, skipped=skipped, stream=stream)
             yield window
+
+    def _in_time(self, watermark: Watermark, reader: GrowingReader, chunk: int, rows: Block) -> Block:
+        """Return the rows of a chunk that are trained on, by the policy for late ones."""
+        column, _, policy = watermark.event_time
+        limit = watermark.limit
+        late = watermark.passed(reader.flight(chunk, column), rows.column(("keys", column)))
+        if late is None or policy == "train":
+            return rows
+        if policy == "dead_letter" and self._letters is not None:
+            assert limit is not None  # some rows are late
+            self._letters.add_late(reader.read(chunk, "skip"), self.converter, column, limit)
+        return rows.take(np.flatnonzero(~late))
 
     def empty(self, start: Position) -> Window:
         return Window(lambda: self._converted(Portion(0, 0, 0, 1), None)[0], 0, start, 0, 0)
@@ -369,24 +397,3 @@ class Reading:
         with self.stages.timed(CONVERT):
             joined = concatenate(parts)
             return joined if seeds is None else joined.take(shuffled(len(joined), *seeds))
-
-
-class DeadLetters:
-    """A file that rows are added to, one line of JSON each, by several threads."""
-
-    def __init__(self, path: str) -> None:
-        """Take the file; it is made with the first row."""
-        self._path, self._lock = Path(path), threading.Lock()
-
-    def add(self, rows: Rows, converter: Converter) -> None:
-        found: list[dict[str, Any]] = [
-            {"file": rows.file, "place": place, "reason": why, "row": text} for place, why, text in rows.refused
-        ]
-        for row, column, why, values in converter.explained(rows):
-            found.append({"file": rows.file, "place": rows.place(row), "column": column, "reason": why, "row": values})
-        text = "".join(json.dumps(letter, default=repr, ensure_ascii=False) + "\n" for letter in found)
-        try:
-            with self._lock, self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
-        except OSError as error:
-            raise DataError(f"dead letters cannot be written: {error.strerror}", str(self._path)) from None

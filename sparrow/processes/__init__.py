@@ -20,6 +20,7 @@ from sparrow.processes.talking import (
     awaited,
     cause,
     everyone,
+    found,
     is_first,
     led,
     of_first,
@@ -27,4 +28,5 @@ from sparrow.processes.talking import (
     report_failure,
     said_by_all,
     watch,
+    withdraw,
 )

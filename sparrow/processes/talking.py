@@ -37,6 +37,21 @@ def publish(key: str, text: str) -> None:
     client().key_value_set(key, text)
 
 
+def found(key: str) -> str | None:
+    """Return a message; None: it is not there."""
+    try:
+        return str(client().key_value_try_get(key))
+    except jax.errors.JaxRuntimeError as error:
+        if "NOT_FOUND" not in str(error):
+            raise
+        return None
+
+
+def withdraw(key: str) -> None:
+    """Remove a message."""
+    client().key_value_delete(key)
+
+
 def awaited(key: str, is_over: Callable[[], bool] = lambda: False) -> str:
     """Wait for a message and return it; raise `InterruptedError` once ``is_over`` returns True."""
     while not is_over():

@@ -8,6 +8,7 @@ from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.evaluating.predict_files import predict
 from sparrow.runs.feed_times import FeedTimes, time_feed
 from sparrow.runs.loop.loop import Loop, Part
+from sparrow.runs.parts.event_schedule import EventSchedule
 from sparrow.runs.recorded.traffic import TableIds, table_ids
 from sparrow.runs.run import Run
 from sparrow.runs.saved.loading import Extra, saved_config

@@ -2,13 +2,15 @@
 
 import io
 import json
+import time
 
 import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from sparrow.data import DataError, IdFeature, Kafka
+from sparrow.data import Converter, DataError, IdFeature, Kafka
+from sparrow.feed import Batching, EventTime, Pipeline
 from tests.feed.pipelines import pipeline_of
 
 FEATURES = [IdFeature("item", num_buckets=1000, embedding_dim=4)]
@@ -146,3 +148,35 @@ def test_times_of_messages(broker):
     send("times", rows([1]))
     (batch,) = pipeline_of(source(address, "times"), FEATURES, ["click"], keys=["kafka_timestamp"], batch_size=4)
     assert batch.keys["kafka_timestamp"][0] > 1_600_000_000_000
+
+
+@pytest.mark.slow
+def test_the_watermark_is_the_least_over_partitions_but_idle_ones(broker, tmp_path):
+    """The broker has four partitions of a topic; the journal knows which of them were idle."""
+    address, send = broker
+
+    def timed(times):
+        return [json.dumps({"item": 1, "click": 0, "time": own}).encode() for own in times]
+
+    def pipeline(**options):
+        columns = Converter(FEATURES, ["click"], times=["time"])
+        return Pipeline(source(address, "timed", **options), columns, Batching(4, event_time=EventTime("time")))
+
+    for partition, times in enumerate(([100, 101], [90], [120, 97], [130])):
+        send("timed", timed(times), partition)
+    chunks = {"chunk_rows": 6, "chunk_seconds": 1.0, "cut_seconds": 0.1}
+    made, marks = pipeline(**chunks, idle_partition_seconds=0.3, end_idle_seconds=1.5), []
+    made.stream.keep(tmp_path / "stream.jsonl", is_new=True)
+    for batch in made:
+        marks.append((batch.examples, made.position()["stream"]["watermark"]))
+        if len(marks) == 1:
+            first = json.loads(json.dumps(made.position()))
+        if len(marks) == 2:
+            time.sleep(0.5)
+            send("timed", timed([200]))
+    assert marks == [(4, None), (2, 90), (1, 200)]
+    again = pipeline(end_idle_seconds=0.1)
+    again.stream.load(tmp_path / "stream.jsonl")
+    again.restore(first)
+    again.stream.keep(tmp_path / "stream.jsonl")
+    assert [(batch.examples, again.position()["stream"]["watermark"]) for batch in again] == marks[1:]

@@ -350,7 +350,8 @@ def _pipeline(
         times=[data.time_column] if is_training and data.time_column is not None else [],
     )
     shared = {name: getattr(data, name) for name in ("bad_rows", "dead_letters", "ahead", "threads", "memory_ahead")}
-    batching = Batching(seed=config.train.seed, **shared, **options)
+    event_time = data.event_time if is_training else None
+    batching = Batching(seed=config.train.seed, event_time=event_time, **shared, **options)
     return Pipeline(source, converter, batching, prepare=prepare, negatives=negatives)
 
 

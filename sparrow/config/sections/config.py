@@ -54,6 +54,11 @@ class Config(Section):
         windows = self.evaluate.windows
         if windows is not None and windows.seconds is not None and (self.data is None or not self.data.time_column):
             raise ValueError("evaluate.windows.seconds needs data.time_column, the column of the time")
+        saved = {"train.checkpoint": self.train.checkpoint, "train.checkpoint.deltas": self.train.checkpoint.deltas}
+        for name, section in {**saved, "export": self.export}.items():
+            by_event_time = getattr(section, "every_event_minutes", None) is not None
+            if by_event_time and (self.data is None or not self.data.time_column):
+                raise ValueError(f"{name}.every_event_minutes needs data.time_column, the column of the time")
         if self.evaluate.use_ema and self.train.ema is None:
             raise ValueError("evaluate.use_ema is true, but train.ema keeps no average; set it, for example to 0.999")
         self._check_negatives()

@@ -9,9 +9,10 @@ from pydantic import Field, model_validator
 
 from sparrow.config.loading.records import FeatureRecord, LabelRecord, SourceRecord
 from sparrow.config.loading.section import Section
-from sparrow.config.sections.train import Count, Name, Names
+from sparrow.config.sections.train import Count, Name, Names, NotNegative
 from sparrow.data import Ancestors, EdgeTable, Growing, HeldOut, Parents, Source
 from sparrow.data import Histories as HistoriesSource
+from sparrow.feed import EventTime
 
 
 class UserItems(Section):
@@ -179,6 +180,16 @@ class Tree(Section):
         return Ancestors(EdgeTable(pairs.source, pairs.leaf_column, pairs.ancestor_column), self.level_column)
 
 
+class Late(Section):
+    """Rows that come late in a source that grows, by data.time_column."""
+
+    after_seconds: NotNegative
+    """Rows that are older than the watermark by more than this are late. The watermark is the time of the newest row so
+    far: of several partitions, or files in flight, that of the one that is furthest behind."""
+    policy: Literal["train", "drop", "dead_letter"] = "train"
+    """The policy for late rows, which are counted: train on them, leave them out, or put them into dead_letters."""
+
+
 class Data(Section):
     """The sources of examples, and the features and labels read from them."""
 
@@ -216,12 +227,15 @@ class Data(Section):
     bad_rows: Literal["error", "skip"] = "error"
     """The reaction to a malformed row: raise an error, or skip the row and count it."""
     dead_letters: Name | None = None
-    """The file that rows which bad_rows: skip leaves out are added to, as lines of JSON: file, place, reason, and the
-    row itself. Rows that are read again, such as after a resumed run, are in it again."""
+    """The file that rows which bad_rows: skip or late leave out are added to, as lines of JSON: file, place, reason,
+    and the row itself. Rows that are read again, such as after a resumed run, are in it again."""
     time_column: Name | None = None
-    """The column of an example's time, integers since 1970: for evaluate.windows, and the age of exports."""
+    """The column of an example's time, integers since 1970: for evaluate.windows, checkpoints and exports by event
+    time, late rows, and the age of exports."""
     time_unit: Literal["s", "ms", "us", "ns"] = "s"
     """The unit of time_column."""
+    late: Late | None = None
+    """Rows that come late in a source that grows. Default: no row is late."""
     shares: Count | None = None
     """Shares that the training data are divided in: each process reads its own, and a batch has the same number of rows
     of each. The order of examples depends on it. Unless given, the number of processes when the run begins."""
@@ -247,7 +261,9 @@ class Data(Section):
             raise ValueError("histories hold out events by last or newest; remove split")
         if self.histories is not None and self.histories.newest is not None and self.histories.time_column is None:
             raise ValueError("histories.newest needs histories.time_column, the column of the time")
-        if self.dead_letters is not None and self.bad_rows != "skip":
+        self._check_late()
+        keeps_late = self.late is not None and self.late.policy == "dead_letter"
+        if self.dead_letters is not None and self.bad_rows != "skip" and not keeps_late:
             raise ValueError("dead_letters holds the rows that bad_rows: skip leaves out; set it")
         if isinstance(self.evaluate, Growing):
             raise ValueError("evaluate cannot be a source that grows; evaluate.windows evaluates each batch of one")
@@ -265,6 +281,35 @@ class Data(Section):
                 "thing; remove item_column"
             )
         return self
+
+    def _check_late(self) -> None:
+        if self.late is None:
+            return
+        if self.time_column is None:
+            raise ValueError("late needs time_column, the column of the time")
+        if not isinstance(self.train, Growing):
+            raise ValueError("late needs a source that grows, such as follow or kafka; remove it")
+        if self.late.policy == "dead_letter" and self.dead_letters is None:
+            raise ValueError("late.policy: dead_letter needs dead_letters, the file for these rows")
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether each of several processes reads a share of the rows to train on, as far as the data allow it."""
+        return self.shares != 1 and not isinstance(self.train, Growing)
+
+    @property
+    def ticks(self) -> int:
+        """The units of time_column in a second."""
+        return {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[self.time_unit]
+
+    @property
+    def event_time(self) -> EventTime | None:
+        """The time of rows of a source that grows, and the policy for late ones; None: they have none."""
+        if self.time_column is None or not isinstance(self.train, Growing):
+            return None
+        if self.late is None:
+            return EventTime(self.time_column)
+        return EventTime(self.time_column, round(self.late.after_seconds * self.ticks), self.late.policy)
 
     @property
     def _split_user(self) -> str | None:

@@ -92,13 +92,15 @@ class Deltas(Section):
     """Optimizer steps between two of them."""
     every_seconds: Positive | None = None
     """Seconds between two of them."""
+    every_event_minutes: Positive | None = None
+    """Minutes of event time between two of them, by data.time_column."""
     compact_after: Count = 100
     """Deltas after which they, and the checkpoint that they stand on, become one complete checkpoint."""
 
     @model_validator(mode="after")
     def _check(self) -> Deltas:
-        if self.every_steps is None and self.every_seconds is None:
-            raise ValueError("give every_steps or every_seconds")
+        if self.every_steps is None and self.every_seconds is None and self.every_event_minutes is None:
+            raise ValueError("give every_steps, every_seconds or every_event_minutes")
         return self
 
 
@@ -109,6 +111,8 @@ class Export(Section):
     """Seconds between two exports."""
     every_steps: Count | None = None
     """Optimizer steps between two exports."""
+    every_event_minutes: Positive | None = None
+    """Minutes of event time between two exports, by data.time_column."""
     folder: Name | None = None
     """The folder of the export. Default: export in the folder of the run."""
     tables: Literal["float16", "int8", "int4"] | None = None
@@ -118,8 +122,8 @@ class Export(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Export:
-        if self.every_steps is None and self.every_seconds is None:
-            raise ValueError("give every_seconds or every_steps")
+        if self.every_steps is None and self.every_seconds is None and self.every_event_minutes is None:
+            raise ValueError("give every_seconds, every_steps or every_event_minutes")
         return self
 
 
@@ -131,7 +135,10 @@ class Checkpoint(Section):
     every_epochs: Count | None = None
     """Epochs between two saves, instead of steps."""
     every_minutes: Positive | None = None
-    """Minutes between two saves, in addition to steps or epochs. Default: 10 where neither is given."""
+    """Minutes between two saves, in addition to steps, epochs or event time. Default: 10 where none is given."""
+    every_event_minutes: Positive | None = None
+    """Minutes of event time between two saves: after the first step for which the watermark of data.time_column has
+    passed the next multiple of it since 1970. A resumed run saves after the same steps."""
     keep: Count | None = 3
     """Number of newest checkpoints to keep; null keeps all."""
     best_by: BestBy | None = None

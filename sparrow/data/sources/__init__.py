@@ -5,7 +5,7 @@ from sparrow.data.sources.base import BadRows, Reader, Rows, Source, register_so
 from sparrow.data.sources.clicks import ClickLog, Clicks, write_clicks, write_criteo
 from sparrow.data.sources.criteo import Criteo
 from sparrow.data.sources.follow import Follow
-from sparrow.data.sources.growing import Growing, GrowingReader
+from sparrow.data.sources.growing import Flight, Growing, GrowingReader, Order
 from sparrow.data.sources.held_out import HeldOut
 from sparrow.data.sources.histories import Histories
 from sparrow.data.sources.kafka import Kafka

@@ -6,6 +6,7 @@ import dataclasses
 import glob
 import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -14,9 +15,9 @@ from sparrow import fields
 from sparrow.data.errors import DataError
 from sparrow.data.sources.any_source import source_of
 from sparrow.data.sources.base import Reader, Source, register_source
-from sparrow.data.sources.growing import Ending, Entry, Growing, GrowingReader, seconds_of
+from sparrow.data.sources.growing import Ending, Entry, Flight, Growing, GrowingReader, seconds_of
 from sparrow.data.values import numbers, plain
-from sparrow.files import AnyPath, at, matching
+from sparrow.files import AnyPath, Remote, at, matching
 
 UNFINISHED: Final = (".tmp", ".part", ".partial", ".inprogress", ".crdownload", "._COPYING_")
 """Endings of files that are being written."""
@@ -128,7 +129,7 @@ class FollowReader(GrowingReader):
     def look(self) -> list[Entry]:
         """Return the complete files that are new, in their order."""
         try:
-            found = [file for file in self._listed() if _is_wanted(file) and str(file) not in self._seen]
+            found = [file for file in self._new() if _is_wanted(file)]
             new = [str(file) for file in found if self._is_complete(file)]
         except OSError as error:  # of a store: the next look may succeed
             self.notes.append(f"{self._path} could not be listed, and is tried again: {error}")
@@ -142,11 +143,16 @@ class FollowReader(GrowingReader):
     def _seen(self) -> set[str]:
         return self._taken | {entry["file"] for entry in self._waiting}
 
-    def _listed(self) -> list[AnyPath]:
-        if glob.has_magic(self._path):
-            return matching(self._path)
-        folder = at(self._path)
-        return [file for file in folder.rglob("*") if file.is_file()] if folder.is_dir() else matching(self._path)
+    def _new(self) -> list[AnyPath]:
+        """Return the files that were not seen yet; looks at the others by their names alone, which may be many."""
+        seen, folder = self._seen, at(self._path)
+        is_folder = not glob.has_magic(self._path) and folder.is_dir()
+        if isinstance(folder, Remote):
+            found = folder.rglob("*") if is_folder else matching(self._path)
+            return [file for file in found if str(file) not in seen]
+        pattern = f"{glob.escape(str(folder))}/**" if is_folder else str(folder)
+        names = glob.glob(pattern, recursive=True, include_hidden=is_folder)
+        return [path for name in names if name not in seen and (path := Path(name)).is_file()]
 
     def _is_complete(self, file: AnyPath) -> bool:
         marker = self._source.marker
@@ -188,6 +194,9 @@ class FollowReader(GrowingReader):
             return None
         if is_new:
             entry["content"] = reader.fingerprint
+            waiting = [other["key"][0] for other in self._waiting if other is not entry]
+            if waiting and self._source.time_column is not None:
+                entry["then"] = min(waiting)
         elif entry["content"] != reader.fingerprint:
             why = "was changed after it was trained on, so the run cannot be repeated; put the old file back, or"
             raise DataError(f"{why} `sparrow train CONFIG --continue RUN` with another path", entry["file"])
@@ -205,6 +214,11 @@ class FollowReader(GrowingReader):
             if self._last is not None and key < self._last:
                 self.notes.append(f"{entry['file']} came late, after {self._last[-1]}; it is read now")
             self._last = max(key, self._last or key)
+
+    def flight_of(self, entry: Entry, own: int, column: str) -> Flight:
+        """Return the file, and the least time of the files that waited with it, where they come by this time."""
+        is_ordered = self._source.time_column == column
+        return Flight(entry["file"], least=entry.get("then") if is_ordered else None)
 
     @property
     def place(self) -> dict[str, Any]:

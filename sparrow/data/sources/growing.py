@@ -2,7 +2,8 @@
 
 A stream is a list of entries: a file, or a range of messages. Each has some chunks, which are numbered throughout. The
 order in which entries came is written to a journal before they are read, so that a resumed run takes the same ones in
-the same order; a position names the entry and the chunk in it, and stands by itself where the journal is lost.
+the same order; a position names the entry and the chunk in it, and stands by itself where the journal is lost. Of
+several processes, the first decides the order, and the others take the same entries: `Order`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,8 @@ from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source
 from sparrow.kernels.feed import Encoded, EncodedText
 
-Kind = Literal["chunk", "cut", "end"]
-"""The next thing in a stream: rows, the early end of a batch, or the end of the stream."""
+Kind = Literal["chunk", "cut", "end", "stop"]
+"""The next thing in a stream: rows, the early end of a batch, the end of the stream, or a request to stop reading."""
 Entry = dict[str, Any]
 """Plain values that find the rows of an entry again."""
 POLL: float = 0.05
@@ -44,6 +45,39 @@ class Ending(NamedTuple):
     idle_seconds: float | None = None
     at: float | None = None
     cut_seconds: float | None = None
+
+
+class Flight(NamedTuple):
+    """The place of a chunk among all that may hold the watermark back: what it depends on, besides the chunk's rows.
+
+    Attributes:
+      partition: the partition of a topic that the rows are of, or the file.
+      others: the partitions that hold the watermark beside it, in any order; idle ones do not.
+      least: the least time of the entries that wait already; None: not known.
+    """
+
+    partition: str
+    others: tuple[str, ...] = ()
+    least: float | None = None
+
+
+class Order(Protocol):
+    """The order of entries that several processes agree on. The first process decides it.
+
+    Attributes:
+      is_first: whether this process does.
+    """
+
+    is_first: bool
+
+    def put(self, entry: Entry) -> None:
+        """Give the next entry to the other processes."""
+
+    def get(self) -> Entry | None:
+        """Return the next entry of the first process; None: it is not there yet."""
+
+    def is_stopped(self) -> bool:
+        """Return whether some process was asked to stop."""
 
 
 class _Chunk(NamedTuple):
@@ -82,7 +116,8 @@ class GrowingReader(Reader):
         self._schemas: Sequence[tuple[str, dict[str, Any]]] = ()
         self._left_out: list[Entry] = []  # before the first one that can be read
         self._has_rows = False  # since the last cut
-        self._is_over = False
+        self._is_over = self._is_stopped = False
+        self._order: Order | None = None  # None: this process is alone
         self._looked, self._came = -np.inf, time.monotonic()
 
     @abc.abstractmethod
@@ -108,6 +143,10 @@ class GrowingReader(Reader):
     @abc.abstractmethod
     def go_to(self, place: Mapping[str, Any]) -> None:
         """Continue after a place, where no journal has the entries before it."""
+
+    @abc.abstractmethod
+    def flight_of(self, entry: Entry, own: int, column: str) -> Flight:
+        """Return the place of chunk ``own`` of an entry; ``column``: of the times of its rows."""
 
     def has_ended(self) -> bool:
         """Return whether nothing comes any more after the entries that `look` has returned."""
@@ -152,12 +191,12 @@ class GrowingReader(Reader):
     def known(self, chunk: int) -> Kind | None:
         """Return the kind of a chunk; None: it is not there yet. Opens the next entry, and never waits for one."""
         with self._lock:
-            if chunk >= self._count and not self._is_over:
+            if chunk >= self._count and not (self._is_over or self._is_stopped):
                 self._advance()
             if chunk < self._count:
                 held = self._chunks.get(chunk)  # of those that are forgotten, only a cut may be asked for
                 return "cut" if held is None or held.reader is None else "chunk"
-            return "end" if self._is_over else None
+            return "end" if self._is_over else "stop" if self._is_stopped else None
 
     def wait(self, chunk: int, is_over: Callable[[], bool]) -> Kind:
         """Wait until the kind of a chunk is known; ``is_over``: returns whether to return "end" at once."""
@@ -167,7 +206,52 @@ class GrowingReader(Reader):
             time.sleep(min(self._poll, POLL))
         return kind
 
+    def flight(self, chunk: int, column: str) -> Flight:
+        """Return the place of a chunk among all that may hold the watermark back."""
+        with self._lock:
+            held = self._chunks[chunk]
+        return self.flight_of(held.mark["next"], held.own, column)
+
+    def agree(self, order: Order) -> None:
+        """Take the entries in the order that several processes agree on, from here on. All of them call this."""
+        with self._lock:
+            self._order = order
+            if order.is_first:
+                order.put({"entries": self._entries, "place": self.place})
+                return
+            while (begin := order.get()) is None:
+                time.sleep(POLL)
+            self._waiting, self._replayed, self._left_out, self._first = deque(), deque(), [], None
+            self._entries = begin["entries"]
+            self.go_to(begin["place"])
+
     def _advance(self) -> None:
+        """Add the next entry, if there is one: its own where this process decides the order, else as it was decided."""
+        if self._order is None:
+            self._decide()
+        elif self._order.is_first:
+            try:
+                self._decide()
+            except Exception as error:
+                self._order.put({"failed": str(error)})
+                raise
+            if self._is_over:
+                self._order.put({"end": True})
+            elif self._order.is_stopped() and not (self._waiting or self._replayed):
+                self._is_stopped = True
+                self._order.put({"stop": True})
+        elif (entry := self._order.get()) is not None:
+            self._follow(entry)
+
+    def _follow(self, entry: Entry) -> None:
+        """Do what the first process did."""
+        if "failed" in entry:
+            raise DataError(f"the first process cannot read on: {entry['failed']}", self.name)
+        self._is_over, self._is_stopped = "end" in entry, "stop" in entry
+        if not (self._is_over or self._is_stopped):
+            self._add(entry, is_new=False)
+
+    def _decide(self) -> None:
         """Add the chunks of the next entry, if there is one; else a cut, or the end, where it is due."""
         now = time.monotonic()
         if self._replayed:
@@ -214,6 +298,8 @@ class GrowingReader(Reader):
         else:
             self._entries += 1
             self.took(entry)
+        if self._order is not None and self._order.is_first:
+            self._order.put(entry)
         own = range(1 if "cut" in entry else 0 if reader is None else reader.num_chunks)
         for number in own:
             self._chunks[self._count] = _Chunk(reader, number, {**before, "chunk": number, "next": entry})
@@ -255,7 +341,7 @@ class GrowingReader(Reader):
         """Continue with a chunk, at its mark."""
         with self._lock:
             entry, own = int(mark["entry"]), int(mark["chunk"])
-            self._chunks, self._waiting, self._is_over = {}, deque(), False
+            self._chunks, self._waiting, self._is_over, self._is_stopped = {}, deque(), False, False
             self._count, self._entries = chunk - own, entry
             recorded = self._recorded
             is_here = len(recorded) >= entry and (mark["next"] is None or recorded[entry : entry + 1] == [mark["next"]])

@@ -1,7 +1,8 @@
 """`Kafka`: rows of Kafka's topics, as they come. Needs ``pip install sparrow-rec[kafka]``.
 
-A chunk is the messages of a moment, by topic, partition and offset; the journal holds their ranges, so that a resumed
-run reads the same messages from the broker. Offsets live in checkpoints alone: nothing is committed to the broker.
+An entry is the messages of a moment, by topic, partition and offset, a chunk those of one partition; the journal holds
+their ranges, so that a resumed run reads the same messages from the broker. Offsets live in checkpoints alone: nothing
+is committed to the broker.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import csv
 import dataclasses
 import hashlib
 import io
+import itertools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +22,7 @@ import pyarrow as pa
 from sparrow import fields
 from sparrow.data.errors import DataError, shown
 from sparrow.data.sources.base import BadRows, Reader, Rows, check_columns, register_source
-from sparrow.data.sources.growing import Ending, Entry, Growing, GrowingReader, seconds_of
+from sparrow.data.sources.growing import Ending, Entry, Flight, Growing, GrowingReader, seconds_of
 from sparrow.files import at
 
 TIME: Final = "kafka_timestamp"
@@ -48,8 +50,9 @@ class Kafka(Growing):
       settings: a file of further settings of librdkafka, "key = value" lines; for credentials, which are neither logged
         nor saved.
       start: where a new run begins: "earliest" or "latest".
-      chunk_rows: the most messages of a chunk.
-      chunk_seconds: the most seconds that messages wait for others of their chunk.
+      chunk_rows: the most messages that are read together.
+      chunk_seconds: the most seconds that messages wait for others that are read with them.
+      idle_partition_seconds: a partition of which nothing came for this long holds the watermark back no longer.
       cut_seconds: rows that do not fill a batch are trained on where nothing came for this long; None: they wait.
       end_idle_seconds: the stream ends where nothing came for this long; None: it waits.
       end_at: the stream ends at this time, such as "2026-01-31T06:00:00+00:00"; None: it does not.
@@ -66,6 +69,7 @@ class Kafka(Growing):
     start: Literal["earliest", "latest"] = "earliest"
     chunk_rows: int = 8192
     chunk_seconds: float = 0.5
+    idle_partition_seconds: float = 60.0
     cut_seconds: float | None = None
     end_idle_seconds: float | None = None
     end_at: str | None = None
@@ -82,7 +86,7 @@ class Kafka(Growing):
         if self.start not in ("earliest", "latest"):
             raise ValueError(f"source 'kafka': start must be 'earliest' or 'latest', got {self.start!r}")
         fields.integer("source 'kafka': chunk_rows", self.chunk_rows)
-        for field in ("chunk_seconds", "cut_seconds", "end_idle_seconds"):
+        for field in ("chunk_seconds", "idle_partition_seconds", "cut_seconds", "end_idle_seconds"):
             if getattr(self, field) is not None:
                 fields.number(f"source 'kafka': {field}", getattr(self, field), above=0)
         for column, kind in self.types.items():
@@ -145,8 +149,10 @@ class KafkaReader(GrowingReader):
         self._client = source.client()
         self._next = self._starts()  # offsets after the entries that were taken
         self._is_assigned = False
+        self._reading_again: Any = None  # a client, once it is needed
         self._buffer: list[Message] = []
-        self._since = 0.0
+        self._since, self._begun = 0.0, time.monotonic()
+        self._came_at: dict[str, float] = {}  # when the last message of a partition came
         self._held: dict[str, list[Message]] = {}  # messages of entries that are not opened yet
         self.begin()
 
@@ -192,17 +198,37 @@ class KafkaReader(GrowingReader):
         if came and not self._buffer:
             self._since = time.monotonic()
         self._buffer += came
+        self._came_at |= dict.fromkeys(map(_partition, came), time.monotonic())
         is_due = time.monotonic() - self._since >= self._source.chunk_seconds
         if not self._buffer or (len(self._buffer) < self._source.chunk_rows and not is_due):
             return []
         messages, self._buffer = sorted(self._buffer), []
         ranges: dict[str, list[int]] = {}
         for message in messages:
-            own = ranges.setdefault(f"{message.topic}/{message.partition}", [message.offset, 0])
+            own = ranges.setdefault(_partition(message), [message.offset, 0])
             own[1] = message.offset + 1
-        entry: Entry = {"offsets": ranges}
+        entry: Entry = {"offsets": ranges, "active": self._active()}
         self._held[json.dumps(ranges)] = messages
         return [entry]
+
+    def _active(self) -> dict[str, list[int]]:
+        """Return the partitions that hold the watermark back, by topic, as ranges: those of which something came."""
+        least, made = time.monotonic() - self._source.idle_partition_seconds, dict[str, list[int]]()
+        for name in self._next:
+            topic, _, number = name.rpartition("/")
+            if self._came_at.get(name, self._begun) > least:
+                made.setdefault(topic, []).append(int(number))
+        return {topic: _ranges(sorted(numbers)) for topic, numbers in made.items()}
+
+    def flight_of(self, entry: Entry, own: int, column: str) -> Flight:
+        """Return the partition, and those that were not idle when its messages came."""
+        others = [
+            f"{topic}/{number}"
+            for topic, held in entry.get("active", {}).items()
+            for begin, end in zip(held[::2], held[1::2], strict=True)
+            for number in range(begin, end)
+        ]
+        return Flight(sorted(entry["offsets"], key=_by_number)[own], tuple(others))
 
     def is_behind(self, idle: float) -> bool:
         """Return whether the broker has messages that did not come yet; not after `PATIENCE` seconds of waiting."""
@@ -210,7 +236,7 @@ class KafkaReader(GrowingReader):
 
         if idle >= PATIENCE:  # the last ones are not rows, such as marks of transactions
             return False
-        taken = self._next | {f"{message.topic}/{message.partition}": message.offset + 1 for message in self._buffer}
+        taken = self._next | {_partition(message): message.offset + 1 for message in self._buffer}
         try:
             for name, end in taken.items():
                 topic, _, number = name.rpartition("/")
@@ -246,20 +272,21 @@ class KafkaReader(GrowingReader):
         return _Messages(self.name, messages, self._parse, self._types, self._columns)
 
     def _again(self, ranges: Mapping[str, Sequence[int]]) -> list[Message]:
-        """Read ranges once more."""
-        client = self._source.client()
-        client.assign(_partitions({name: begin for name, (begin, _) in ranges.items()}))
+        """Read ranges once more, by a client of their own."""
+        client = self._reading_again = self._reading_again or self._source.client()
+        begins = {name: begin for name, (begin, _) in ranges.items()}
+        client.assign(_partitions(begins))
         left, found, end = dict(ranges), list[Message](), time.monotonic() + PATIENCE
         while left:
             for message in self._messages(client, self._source.chunk_rows, 0.2):
-                name = f"{message.topic}/{message.partition}"
-                if name in left and message.offset < left[name][1]:
+                name = _partition(message)
+                if name in left and begins[name] <= message.offset < left[name][1]:
                     found.append(message)
                 if name in left and message.offset >= left[name][1] - 1:
                     del left[name]
             if left and time.monotonic() > end:
                 raise DataError(f"messages of {', '.join(left)} did not come in {PATIENCE:.0f} s", self.name)
-        client.close()
+        client.unassign()
         return sorted(found)
 
     def _learn_types(self, messages: Sequence[Message]) -> None:
@@ -290,17 +317,18 @@ class KafkaReader(GrowingReader):
 
     def go_to(self, place: Mapping[str, Any]) -> None:
         """Continue at offsets."""
+        self._next = {**self._starts(), **place["offsets"]}
+        self._types |= {column: type_of(column, kind) for column, kind in place["types"].items()}
+        self._buffer, self._held, self._is_assigned = [], {}, False
 
     def seek(self, chunk: int, mark: Mapping[str, Any]) -> None:
-        """Continue with a chunk, at its mark."""
+        """Continue with a chunk, at its mark, with its offsets, also where the journal has the entries before it."""
         super().seek(chunk, mark)
-        self._next = {**self._starts(), **mark["offsets"]}
-        self._types |= {column: type_of(column, kind) for column, kind in mark["types"].items()}
-        self._buffer, self._held, self._is_assigned = [], {}, False
+        self.go_to(mark)
 
 
 class _Messages(Reader):
-    """Messages as one chunk."""
+    """Messages in order, those of a partition as a chunk."""
 
     def __init__(
         self,
@@ -310,11 +338,15 @@ class _Messages(Reader):
         types: Mapping[str, Any],
         columns: Sequence[str],
     ) -> None:
-        self._name, self._messages, self._parse, self._columns = name, messages, parse, list(columns)
+        self._name, self._parse, self._columns = name, parse, list(columns)
+        self._chunks = [list(own) for _, own in itertools.groupby(messages, key=_partition)]
         self._types = {**types, TIME: pa.int64()}
         check_columns(name, columns, list(self._types))
 
-    num_chunks = 1
+    @property
+    def num_chunks(self) -> int:
+        """The partitions."""
+        return len(self._chunks)
 
     @property
     def fingerprint(self) -> str:
@@ -330,10 +362,10 @@ class _Messages(Reader):
         """Parse the messages; one that cannot be read is an error, or left out."""
         refused: list[tuple[str, str, str]] = []
         try:
-            table, places = self._table(self._messages)
+            table, places = self._table(self._chunks[chunk])
         except NOT_READ:  # each alone
             good = []
-            for message in self._messages:
+            for message in self._chunks[chunk]:
                 try:
                     self._table([message])
                     good.append(message)
@@ -366,6 +398,31 @@ def type_of(column: str, kind: str) -> Any:
         return pa.type_for_alias(inner)
     except ValueError:
         raise ValueError(f"source 'kafka': types: '{kind}' of '{column}' is no type such as int64 or string") from None
+
+
+def _partition(message: Message) -> str:
+    return f"{message.topic}/{message.partition}"
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    """Return the key that sorts partitions as messages are sorted."""
+    topic, _, number = name.rpartition("/")
+    return topic, int(number)
+
+
+def _ranges(numbers: Sequence[int]) -> list[int]:
+    """Return ascending numbers as the begin and end of each run.
+
+    >>> _ranges([0, 1, 2, 5])
+    [0, 3, 5, 6]
+    """
+    made: list[int] = []
+    for number in numbers:
+        if made and made[-1] == number:
+            made[-1] = number + 1
+        else:
+            made += [number, number + 1]
+    return made
 
 
 def _partitions(offsets: Mapping[str, int]) -> list[Any]:

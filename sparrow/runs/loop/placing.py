@@ -31,7 +31,7 @@ def placed(config: Config, folder: RunFolder | None, log: Callable[[str], None])
         assembly = assemble(config)
         embedder = Embedder(assembly.specs)
         choice = choose_placement(embedder, first_lookups(config, assembly, mesh.data), mesh.data)
-        made = fields_of(choice.placements)
+        made = processes.said_by_all(fields_of(choice.placements))[0]  # a stream may begin differently for each
     log(f"placement of tables: {_words(made)}")
     return with_placement(config, made)
 

@@ -39,6 +39,7 @@ from sparrow.runs.loop.placing import placed
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.staging import Early, Taken
+from sparrow.runs.loop.stream_order import agree_on_stream, refuse_own_words
 from sparrow.runs.loop.together import Batches, Together, batches_of
 from sparrow.runs.parts.evaluating import Evaluating, Watcher
 from sparrow.runs.parts.large_pages import Moving, keep_freed_memory, move_to_large_pages
@@ -113,7 +114,8 @@ def train(
         if folder is not None:
             _led(lambda: folder.begin(is_new=start is None))
             if pipeline.stream is not None:
-                pipeline.stream.keep(folder.path / STREAM, is_new=start is None)
+                _led(functools.partial(pipeline.stream.keep, folder.path / STREAM, is_new=start is None))
+        agree_on_stream(pipeline, lambda: int(signals.received or 0))
         if not processes.is_first():
             stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
         log = stack.enter_context(_log(config, own, steps, stream, progress))
@@ -138,7 +140,7 @@ def _exports(config: Config, folder: RunFolder | None) -> list[Part]:
     if config.export.folder is None and folder is None:
         raise ConfigError([Problem(("export", "folder"), "is required where the run has no folder")])
     given = config.export.folder or f"{folder}/export"
-    return [TimedExports(config.export, at(given))]
+    return [TimedExports(config.export, at(given), config.data)]
 
 
 def _log(config: Config, folder: RunFolder | None, steps: int | None, stream: TextIO | None, progress: Progress) -> Log:
@@ -169,6 +171,7 @@ def _checked(
     words: Vocabularies | None = None
     if folder is not None and resume:
         config, words = owned_words(folder, config, lines.append)
+    refuse_own_words(config)
     lines += fill_vocabularies(config)
     return config, words
 
@@ -271,7 +274,7 @@ def usual_parts(
         parts.append(Profile(folder / PROFILE, profile))
     column = None if data is None else data.time_column
     if column is not None or config.evaluate.windows is not None:
-        parts.append(Windows(program, column, "s" if data is None else data.time_unit))
+        parts.append(Windows(program, column, 1 if data is None else data.ticks))
     parts.append(Reporting(program, batches, recorder.prepare.unvarying))
     if evaluator is not None:
         if isinstance(batches, Together):

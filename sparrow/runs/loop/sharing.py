@@ -83,6 +83,8 @@ def divide(pipeline: Pipeline[Any], program: Program, preparer: Preparer, *, is_
 def _reason(pipeline: Pipeline[Any], program: Program, preparer: Preparer) -> str:
     """Return the reason why every process needs all examples of a batch; empty: none does."""
     data = need(program.config.data, "data")
+    if pipeline.stream is not None:
+        return "every process reads all of a source that grows"
     if data.negatives is not None or data.tree is not None:
         return "negatives are drawn for complete batches"
     if data.mask is not None or data.cost is not None:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow import processes
+from sparrow.data import GrowingReader
 from sparrow.embedding import Shards
 from sparrow.feed import MeshBatch, OneByOne, Pipeline, Prepared, Preparer
 from sparrow.runs.errors import Elsewhere
@@ -52,8 +53,8 @@ class Requests:
         return float(self.seconds)
 
     def agreed(self, stop: int, seconds: int) -> None:
-        """Take the largest numbers of all processes."""
-        self.stop, self.seconds = stop, seconds
+        """Take the largest numbers of all processes. A request to stop stays."""
+        self.stop, self.seconds = stop or self.stop, seconds
 
 
 class _Status(NamedTuple):
@@ -75,6 +76,7 @@ class _Slot(NamedTuple):
     position: dict[str, Any]
     epochs_begun: int
     skipped: int
+    late: int
     vector: jax.Array
 
 
@@ -119,6 +121,16 @@ class Together:
     def skipped(self) -> int:
         """Malformed rows that were left out up to the last batch that was taken."""
         return self._pipeline.skipped if self._at is None else self._at.skipped
+
+    @property
+    def stream(self) -> GrowingReader | None:
+        """As of the pipeline."""
+        return self._pipeline.stream
+
+    @property
+    def late(self) -> int:
+        """Late rows up to the last batch that was taken."""
+        return self._pipeline.late if self._at is None else self._at.late
 
     @property
     def epochs_begun(self) -> int:
@@ -186,7 +198,7 @@ class Together:
         capacity = np.zeros(self._preparer.embedder.sharded.num_needs, np.int32)
         capacity[: len(needs)] = needs
         started = largest(self._shards, np.concatenate([np.array([*status, *own], np.int32), capacity]))
-        return _Slot(routed, position, pipeline.epochs_begun, pipeline.skipped, started)
+        return _Slot(routed, position, pipeline.epochs_begun, pipeline.skipped, pipeline.late, started)
 
     def _decided(self, slot: _Slot) -> _Decided | Exception | None:
         try:
@@ -198,6 +210,8 @@ class Together:
         """Return the batch with its capacity, and the decisions; None at the end of the data in all processes."""
         vector = np.asarray(slot.vector)
         status = _Status(*map(int, vector[: len(_Status._fields)]))
+        if status.failed:  # also by a signal while all wait for data
+            self.requests.agreed(status.stop, status.seconds)
         if status.failed:
             raise self._failure(status.failed - 1)
         if status.ended and status.going:

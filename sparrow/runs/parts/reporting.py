@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import jax
 
 from sparrow.config import dense_optimizer
-from sparrow.feed import Pipeline, Unvarying
+from sparrow.feed import Unvarying
 from sparrow.fields import at_step
 from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.staging import is_due
@@ -50,7 +50,7 @@ class Reporting(Part):
         self.idle(loop)
 
     def idle(self, loop: Loop) -> None:
-        stream = loop.batches.stream if isinstance(loop.batches, Pipeline) else None
+        stream = loop.batches.stream
         while stream is not None and stream.notes:
             loop.log.line(stream.notes.popleft())
 
@@ -62,6 +62,10 @@ class Reporting(Part):
         self._warn(loop)
         if loop.batches.skipped:
             loop.log.line(f"{loop.batches.skipped} malformed rows were left out")
+        late = None if loop.program.config.data is None else loop.program.config.data.late
+        if late is not None and loop.batches.late:
+            done = "trained on" if late.policy == "train" else "left out"
+            loop.log.line(f"{loop.batches.late} rows came more than {late.after_seconds:g} s late, and were {done}")
         if skipped := int(loop.state.optimizer.skipped):
             loop.log.line(f"{skipped} of {loop.steps} steps were skipped: a loss or gradient was not finite")
 

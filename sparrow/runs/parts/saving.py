@@ -15,7 +15,7 @@ import jax
 
 from sparrow import processes
 from sparrow.checkpoint import CheckpointError, Checkpoints, rows_of
-from sparrow.config import Checkpoint, ConfigError, Deltas, Problem, dumps
+from sparrow.config import Checkpoint, ConfigError, Deltas, Problem, dumps, need
 from sparrow.data import DataError
 from sparrow.embedding import CHECKPOINTS, cleared
 from sparrow.files import replace_file
@@ -24,6 +24,7 @@ from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.progress import Best
 from sparrow.runs.loop.staging import is_due
 from sparrow.runs.loop.together import Together
+from sparrow.runs.parts.event_schedule import EventSchedule
 from sparrow.runs.saved.loading import Extra
 from sparrow.runs.saved.restoring import LogLine, arrays_of
 from sparrow.runs.saved.resuming import machine
@@ -53,11 +54,17 @@ class Saver(Part):
         section = program.config.train.checkpoint
         self.every_steps, self._schedule = section.every_steps, SaveSchedule(section, now)
         self._deltas, self._now, self._delta_at = section.deltas, now, now()
+        data, of_deltas = program.config.data, None if section.deltas is None else section.deltas.every_event_minutes
+        self._by_event = EventSchedule(section.every_event_minutes, data)
+        self._deltas_by_event = EventSchedule(of_deltas, data)
         if section.deltas is not None:
             self.every_steps = math.gcd(section.every_steps or 0, section.deltas.every_steps or 0) or None
             if processes.count() > 1:
                 why = "deltas are saved by one process alone in this version; leave them out"
                 raise ConfigError([Problem(("train", "checkpoint", "deltas"), why)])
+        if section.every_event_minutes is not None and processes.count() > 1 and need(data, "data").has_shares:
+            why = "needs data.shares: 1 where several processes train: each knows the times of its own rows alone"
+            raise ConfigError([Problem(("train", "checkpoint", "every_event_minutes"), why)])
         self._config = dumps(words.given(program.config))
         self._checkpoints = Checkpoints(folder.checkpoints, section.keep, log, folder.owns_checkpoint)
         self._best: Best | None = None
@@ -67,6 +74,8 @@ class Saver(Part):
         """Write the config into the folder, and rename checkpoints of later steps, which are all damaged."""
         stack.enter_context(self._closing())
         self._saved_at = loop.began_at
+        for schedule in (self._by_event, self._deltas_by_event):
+            schedule.is_due(loop.progress)  # what was passed before was saved then
 
         def write() -> None:
             for step in self._folder.steps:
@@ -84,9 +93,10 @@ class Saver(Part):
         """Save where it is due, or the step is the best."""
         if is_due(loop.steps, self._program.config.train.log_every_steps):
             self._checkpoints.check()  # raises the error of the last checkpoint, if it is known by now
-        if self._schedule.is_due(steps=loop.steps) or self._is_best(loop):
+        by_event, delta_by_event = (one.is_due(loop.progress) for one in (self._by_event, self._deltas_by_event))
+        if by_event or self._schedule.is_due(steps=loop.steps) or self._is_best(loop):
             self.save(loop)
-        elif self._deltas is not None and self._is_delta_due(loop.steps, self._deltas):
+        elif self._deltas is not None and (delta_by_event or self._is_delta_due(loop.steps, self._deltas)):
             self.save(loop, delta=True)
 
     def idle(self, loop: Loop) -> None:
@@ -214,7 +224,8 @@ class SaveSchedule:
 
     def __init__(self, checkpoint: Checkpoint, now: Callable[[], float] = time.monotonic) -> None:
         self._checkpoint, self._now = checkpoint, now
-        counted = checkpoint.every_steps is not None or checkpoint.every_epochs is not None
+        counts = (checkpoint.every_steps, checkpoint.every_epochs, checkpoint.every_event_minutes)
+        counted = any(count is not None for count in counts)
         minutes = checkpoint.every_minutes or (None if counted else DEFAULT_MINUTES)
         self._seconds = None if minutes is None else 60 * minutes
         self._saved = now()

@@ -22,7 +22,6 @@ from sparrow.runs.recorded.traffic import Counted
 from sparrow.runs.step.program import Program
 from sparrow.tasks import WINDOW
 
-UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 BITS: Final = 2**24
 """The most ids of a table that are counted apart; the ids of larger tables share counters."""
 MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -32,11 +31,12 @@ MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
 class Windows(Part):
     """The log of each window, and the time of the newest example."""
 
-    def __init__(self, program: Program, column: str | None, unit: str) -> None:
+    def __init__(self, program: Program, column: str | None, ticks: int) -> None:
+        """Take the column of the time, and the number of its units in a second."""
         section = program.config.evaluate.windows
         self._seconds = None if section is None else section.seconds
         self.every_steps = None if section is None else section.steps
-        self._column, self._unit, self._program = column, UNITS[unit], program
+        self._column, self._unit, self._program = column, ticks, program
         self._drift = Drift(program.embedder)
         self.kept = {} if section is None else {"windows": self._drift}
 
@@ -81,7 +81,8 @@ class Windows(Part):
         loop.state = dataclasses.replace(loop.state, metrics={**loop.state.metrics, **fresh})
         time = {} if self._seconds is None else {"event_time": (self._drift.window or 0) * self._seconds}
         named = {name.removeprefix(WINDOW): value for name, value in values.items()}
-        skipped = {"malformed_rows": float(loop.batches.skipped)} if loop.batches.skipped else {}
+        counts = {"malformed_rows": loop.batches.skipped, "late_rows": loop.batches.late}
+        skipped = {name: float(count) for name, count in counts.items() if count}
         loop.log.report("window", loop.steps, {**time, **named, **self._drift.values(), **skipped}, reasons=reasons)
         self._drift.clear()
 
