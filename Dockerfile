@@ -9,7 +9,7 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source
 FROM python:3.12-slim
 ARG EXTRAS=serve
 COPY --from=build /wheels /wheels
-# g++ compiles rules of one's own; everything else is in the wheel.
+# g++ compiles rules of your own; everything else is in the wheel.
 RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/* \
     && pip install --no-cache-dir "$(ls /wheels/*.whl)[${EXTRAS}]" && rm -r /wheels \
     && useradd --create-home sparrow

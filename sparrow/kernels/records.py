@@ -1,8 +1,8 @@
 """Rows in host memory: a row of the table and of its slots side by side in one record.
 
-A record is the table's row, then the rows of the slots with one vector a row, then the numbers of the slots with one
-number a row, then zeros up to a multiple of 32 bytes. `swap`, `store` and `read` here call back to Python, for devices
-without kernels that reach host memory; `sparrow.kernels.cuda.swap` has the same functions for pinned memory.
+A record is the table's row, then the rows of the slots with one vector per row, then the numbers of the slots with one
+number per row, then zeros up to a multiple of 32 bytes. `swap`, `store` and `read` here call back to Python, for
+devices without kernels that reach host memory; `sparrow.kernels.cuda.swap` has the same functions for pinned memory.
 
 Compiled programs know nothing of the records, and steps change them in place. The order of the calls follows from the
 cache, which each of them takes.

@@ -93,7 +93,7 @@ def positive_probability(name: str, predictions: Any, from_logits: bool) -> Any:
 
 
 def check_batch(name: str, predictions: Any, labels: Any, weights: Any) -> None:
-    """All arguments have the same number of rows, and weights one number a row."""
+    """All arguments have the same number of rows, and weights one number per row."""
     if predictions.ndim == 0:
         raise ValueError(f"{name}.update: predictions are one number; give an array whose first axis is the batch")
     rows = predictions.shape[0]
@@ -103,7 +103,9 @@ def check_batch(name: str, predictions: Any, labels: Any, weights: Any) -> None:
             "their first axes must be equal"
         )
     if weights is not None and weights.shape != (rows,):
-        raise ValueError(f"{name}.update: weights have shape {weights.shape}; they must be ({rows},), one number a row")
+        raise ValueError(
+            f"{name}.update: weights have shape {weights.shape}; they must be ({rows},), one number per row"
+        )
 
 
 def check_equal_shapes(name: str, predictions: Any, labels: Any) -> None:

@@ -114,7 +114,7 @@ class RowMetric(Metric[RowState]):
         check_equal_shapes(self.name, predictions, labels)
         if predictions.ndim != 1:
             raise ValueError(
-                f"{self.name}.update: predictions have shape {predictions.shape}; give one number a row, (n,)"
+                f"{self.name}.update: predictions have shape {predictions.shape}; give one number per row, (n,)"
             )
         kept, faults = judge(np, predictions, labels, weights, self._prediction_domain, self._label_domain)
         columns = {"prediction": predictions, "label": self._stored_labels(labels)}

@@ -191,7 +191,7 @@ class InBatchXAUC(FixedSizeMetric):
         batch = super()._read(predictions, labels, weights)
         if batch.predictions.ndim != 1:
             raise ValueError(
-                f"{self.name}.update: predictions have shape {batch.predictions.shape}; give one number a row, (n,)"
+                f"{self.name}.update: predictions have shape {batch.predictions.shape}; give one number per row, (n,)"
             )
         return batch
 

@@ -176,7 +176,7 @@ def test_quiet_and_loud(runs_folder, capsys):
 
 @pytest.mark.slow
 def test_compiled_programs_are_kept(runs_folder, tmp_path):
-    """In a folder of one's own, which is logged; not where the switch or JAX's own variable says so."""
+    """In a folder of your own, which is logged; not where the switch or JAX's own variable says so."""
     code = "import sys, sparrow.cli; sparrow.cli.main(sys.argv[1:])\n"
     code += "import jax; print(jax.config.jax_compilation_cache_dir)"
     arguments = ["eval", str(runs_folder / "a")]

@@ -109,7 +109,7 @@ def test_options_that_exclude_each_other():
         metrics.XAUC(sample_ratio=2)
     with pytest.raises(ValueError, match="max_pairs must be an integer of at least 1, got 0"):
         metrics.XAUC(max_pairs=0)
-    with pytest.raises(ValueError, match=r"predictions have shape \(3, 2\); give one number a row"):
+    with pytest.raises(ValueError, match=r"predictions have shape \(3, 2\); give one number per row"):
         run(metrics.XAUC(in_batch=True), {"predictions": np.ones((3, 2)), "labels": np.ones((3, 2))})
 
 

@@ -27,7 +27,7 @@ class Constant(Computed):
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        """None."""
+        """No column."""
         return ()
 
     def compute(self, columns: Any, problems: Problems) -> Any:

@@ -72,7 +72,7 @@ def put_back(
 
 
 def _kinds(arrays: Sequence[jax.Array]) -> list[int]:
-    """Return the numbers of slots with vectors, then of those with one number a row."""
+    """Return the numbers of slots with vectors, then of those with one number per row."""
     return sorted(range(1, len(arrays)), key=lambda i: -arrays[i].ndim)
 
 

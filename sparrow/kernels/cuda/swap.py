@@ -117,7 +117,7 @@ def _moved(
 
 
 def _slots(layout: Layout) -> tuple[list[int], list[int]]:
-    """Return the numbers of the slots with vectors, and of those with one number a row."""
+    """Return the numbers of the slots with vectors, and of those with one number per row."""
     vectors = [i for i, part in enumerate(layout.parts) if part.numbers and i > 0]
     return vectors, [i for i, part in enumerate(layout.parts) if not part.numbers]
 

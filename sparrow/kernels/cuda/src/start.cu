@@ -1,6 +1,6 @@
 // First values of rows whose ids are new, uniform between two numbers of their table: the random bits that JAX draws for the key of
 // seed, table and id (threefry, partitionable). The grid does not depend on the number of new ids: the host need not know it.
-//   DIM, TABLE: of a row     NE slots with vectors     NR slots with one number a row
+//   DIM, TABLE: of a row     NE slots with vectors     NR slots with one number per row
 constexpr int START_THREADS = 256;
 constexpr int START_LANES = DIM > 16 ? 32 : DIM > 8 ? 16 : DIM > 4 ? 8 : 4;
 constexpr int COLUMNS = 3 + NE + NR;  // of a table: its hash, the limits, the first values of its slots

@@ -2,7 +2,7 @@
 // host's memory have their own halves of the bus.
 //   VECTOR        words of 4 bytes that a lane moves at once, 1, 2 or 4
 //   TABLE_CHUNKS  of VECTOR words: a row of the table     SLOT_CHUNKS  a row of a slot with vectors     NE  their number
-//   NR            slots with one number a row             RECORD  words of a record
+//   NR            slots with one number per row             RECORD  words of a record
 constexpr int SWAP_THREADS = 256;
 constexpr int VECTOR_CHUNKS = TABLE_CHUNKS + NE * SLOT_CHUNKS, CHUNKS = VECTOR_CHUNKS + (NR + VECTOR - 1) / VECTOR;
 constexpr int LANES = CHUNKS > 16 ? 32 : CHUNKS > 8 ? 16 : CHUNKS > 4 ? 8 : CHUNKS > 2 ? 4 : CHUNKS > 1 ? 2 : 1;
