@@ -40,7 +40,7 @@ class Command(NamedTuple):
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
     """Add the overrides of a config's fields, which may stand anywhere on the line."""
-    parser.add_argument("overrides", nargs="*", metavar="FIELD=VALUE", help="such as train.batch_size=4096")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="FIELD=VALUE", help="such as train.batch_size=4096")
 
 
 def add_step(parser: argparse.ArgumentParser) -> None:

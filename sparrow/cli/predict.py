@@ -17,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("model_dir", help="the folder of a run, or an export")
     parser.add_argument("input", help="a file, a folder, or a pattern in quotes")
-    parser.add_argument("output")
+    parser.add_argument("output", help="the Parquet file to write")
     add_overrides(parser)
     add_step(parser)
     parser.add_argument("--columns", default="", metavar="A,B", help="columns of the input to keep; NEW=OLD: renamed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from sparrow.cli.command import KINDS, Command, add_overrides, add_step, at_least_one
-from sparrow.cli.inputs import loaded, write_table
+from sparrow.cli.inputs import check_output, loaded, write_table
 from sparrow.cli.output import out
 
 
@@ -32,6 +32,7 @@ def recommend_arguments(parser: argparse.ArgumentParser) -> None:
 
 def recommend_run(options: argparse.Namespace) -> None:
     """Write the best items of each user, into a Parquet file."""
+    check_output(options.output)
     model = loaded(options)
     attributes = [name for name in options.attributes.split(",") if name]
     items = {"id_column": options.id_column, "attributes": attributes, "batch_size": options.batch_size}
@@ -68,6 +69,7 @@ def tree_arguments(parser: argparse.ArgumentParser) -> None:
 
 def tree_run(options: argparse.Namespace) -> None:
     """Write a tree of items, similar ones together, into a Parquet file."""
+    check_output(options.output)
     attributes = [name for name in options.attributes.split(",") if name]
     items = {"id_column": options.id_column, "attributes": attributes, "branches": options.branches}
     tree = loaded(options).item_tree(options.items, **items)

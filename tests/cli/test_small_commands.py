@@ -45,6 +45,20 @@ def complete(script, *words):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "the following arguments are required: config\n"),
+        (["plan", "first.yaml", "--devices", "x"], "argument --devices: 'x' is not a valid integer of at least 1\n"),
+        (["tune", "first.yaml", "--trials", "many"], "argument --trials: 'many' is not a valid integer"),
+    ],
+)
+def test_wrong_arguments(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err
+
+
 def test_completion_of_bash(capsys):
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out

@@ -35,6 +35,7 @@ def test_load_by_ending(tmp_path):
     ("name", "content", "message"),
     [
         ("a.toml", b"", "unknown ending '.toml'"),
+        ("a.csv", b"", "unknown ending '.csv': Valid names: .config, .json, .py, .yaml, .yml; `sparrow init"),
         ("a.yaml", b"\xff\xfe\x00", "is not a text file in UTF-8"),
         ("a.py", b"x = 1", "must define 'config', a Config or a dict; got None"),
         ("none.yaml", None, "No such file or directory"),
