@@ -34,7 +34,10 @@ def sample_run(options: argparse.Namespace) -> None:
     made = samples.write(given_config(options), folder, options.rows, options.seed)
     for path in sorted(folder.glob("*.parquet")):
         out(f"{path}")
-    out(f"{folder / 'config.yaml'}: sparrow train {folder / 'config.yaml'}" + ("" if made.model_dir else " RUN"))
+    out(
+        f"{folder / 'config.yaml'}: sparrow train {folder / 'config.yaml'}"
+        + ("" if made.model_dir else " --model-dir RUN")
+    )
 
 
 SAMPLE = Command("sample", "Write files that fit a config, to try it without its data.", sample_arguments, sample_run)
@@ -42,7 +45,7 @@ SAMPLE = Command("sample", "Write files that fit a config, to try it without its
 
 def vocab_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("data", help="Parquet files; text files with --separator; or the folder of a run")
+    parser.add_argument("data", help="Parquet or text files; or the folder of a run")
     parser.add_argument(
         "columns",
         nargs="*",
@@ -52,7 +55,7 @@ def vocab_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", default=".", metavar="FOLDER", help="folder of the files; by default the current one"
     )
-    parser.add_argument("--separator", help="read text files with this separator, and a header")
+    parser.add_argument("--separator", help="the separator of text files; by default the one of their header")
     parser.add_argument("--min-count", type=at_least_one, default=1, help="leave out rarer words")
     parser.add_argument("--max-words", type=at_least_one, help="keep this many of the most frequent words")
 
@@ -70,8 +73,9 @@ def _vocabularies(options: argparse.Namespace) -> None:
 
     if not options.columns:
         raise Mistake("name at least one COLUMN, or the folder of a run")
-    source: data.Source = data.Parquet(options.data)
-    if options.separator is not None:
+    if options.separator is None:
+        source = data.opened(options.data)
+    else:
         separator = options.separator.replace("\\t", "\t")
         try:
             source = data.Csv(options.data, separator=separator, quote='"' if len(separator) == 1 else None)

@@ -59,6 +59,12 @@ def test_wrong_arguments(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_a_vocabulary_of_a_text_file_needs_no_separator(tmp_path):
+    (tmp_path / "items.csv").write_text("item;price\nred;1\nblue;2\nred;3\n")
+    assert main(["vocab", str(tmp_path / "items.csv"), "item", "--output", str(tmp_path)]) == 0
+    assert (tmp_path / "item.txt").read_text() == "red\nblue\n"
+
+
 def test_completion_of_bash(capsys):
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
