@@ -5,6 +5,7 @@ it needs, or is code of a peer; ``yaml`` is a config, or a part of one that is l
 config of TorchEasyRec, which `tests/test_migrate.py` runs; no kind means commands of a shell.
 """
 
+import json
 import os
 import pkgutil
 import re
@@ -145,6 +146,15 @@ def write_clicks(path, rows, seed):
 def test_every_rule_is_in_the_table():
     listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "guides" / "rules.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(rule.__name__ for rule in sp.rules.SHIPPED)
+
+
+def test_the_page_of_configs_names_every_model_and_loss():
+    """Names of the schema: the registries also hold what other tests have added."""
+    forms = json.loads((ROOT / "sparrow" / "config" / "schema.json").read_text())["$defs"]
+    records = [form for kind in ("model", "loss") for form in forms[kind]["anyOf"] if "properties" in form]
+    shipped = {record["properties"]["name"]["const"] for record in records}
+    assert len(shipped) > 30
+    assert shipped <= set(re.findall(r"\w+", (ROOT / "docs" / "config.md").read_text()))
 
 
 def test_every_variable_of_ours_is_in_the_table():

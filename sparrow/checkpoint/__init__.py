@@ -9,7 +9,7 @@ A checkpoint is a folder, written under a temporary name and then renamed::
 
 or a link: what changed since another one (`sparrow.checkpoint.links`). Both are opened by `Saved`.
 
-`StateCheckpoints` is for a training loop of one's own. Nothing here knows of configs: `Checkpoints` saves and finds
+`StateCheckpoints` is for a training loop of your own. Nothing here knows of configs: `Checkpoints` saves and finds
 them, `Saved` reads one, `rows_of` and `placed` name the tables of an `Embedder`, `named` and `unnamed` everything else.
 """
 

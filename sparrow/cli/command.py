@@ -97,7 +97,7 @@ def _step(text: str) -> int | Literal["best", "last"]:
     return int(text)
 
 
-OVERRIDES: Final = arg("overrides", nargs="*", metavar="FIELD=VALUE", help="such as train.batch_size=4096")
+OVERRIDES: Final = arg("overrides", nargs="*", default=[], metavar="FIELD=VALUE", help="such as train.batch_size=4096")
 """The overrides of a config's fields, which may stand anywhere on the line."""
 STEP: Final = arg(
     "--step", type=_step, metavar="N|best|last", help="the checkpoint; by default the best where known, else the last"

@@ -33,12 +33,15 @@ def sample(options: argparse.Namespace) -> None:
     made = samples.write(given_config(options), folder, options.rows, options.seed)
     for path in sorted(folder.glob("*.parquet")):
         out(f"{path}")
-    out(f"{folder / 'config.yaml'}: sparrow train {folder / 'config.yaml'}" + ("" if made.model_dir else " RUN"))
+    out(
+        f"{folder / 'config.yaml'}: sparrow train {folder / 'config.yaml'}"
+        + ("" if made.model_dir else " --model-dir RUN")
+    )
 
 
 @command(
     "vocab",
-    arg("data", help="Parquet files; text files with --separator; or the folder of a run"),
+    arg("data", help="Parquet or text files; or the folder of a run"),
     arg(
         "columns",
         nargs="*",
@@ -46,7 +49,7 @@ def sample(options: argparse.Namespace) -> None:
         help="NAME, or NAME:SEPARATOR where a string holds several words; table of a run",
     ),
     arg("--output", default=".", metavar="FOLDER", help="folder of the files; by default the current one"),
-    arg("--separator", help="read text files with this separator, and a header"),
+    arg("--separator", help="the separator of text files; by default the one of their header"),
     arg("--min-count", type=at_least_one, default=1, help="leave out rarer words"),
     arg("--max-words", type=at_least_one, help="keep this many of the most frequent words"),
 )
@@ -63,8 +66,9 @@ def _vocabularies(options: argparse.Namespace) -> None:
 
     if not options.columns:
         raise Mistake("name at least one COLUMN, or the folder of a run")
-    source: data.Source = data.Parquet(options.data)
-    if options.separator is not None:
+    if options.separator is None:
+        source = data.opened(options.data)
+    else:
         separator = options.separator.replace("\\t", "\t")
         try:
             source = data.Csv(options.data, separator=separator, quote='"' if len(separator) == 1 else None)

@@ -121,6 +121,13 @@ def make_folder(folder: AnyPath) -> None:
         raise Mistake(f"{folder}: cannot be made: {error.strerror}") from None
 
 
+def check_output(path: str) -> None:
+    """Raise `DataError` where a Parquet file would get the name of another format, before anything is computed."""
+    from sparrow.files import at, check_parquet
+
+    check_parquet(at(path))
+
+
 def write_table(table: Any, path: str) -> None:
     """Write an Arrow table into a Parquet file, whole or not at all, and make its folder."""
     import pyarrow.parquet as pq

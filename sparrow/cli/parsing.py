@@ -44,7 +44,16 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that answers an unknown command with the nearest one."""
+    """A parser that answers an unknown command with the nearest one, and a wrong value with what it must be."""
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> object:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            if not isinstance(error.__context__, ValueError):
+                raise
+            name = "integer" if action.type is int else getattr(action.type, "__name__", "value")
+            raise argparse.ArgumentError(action, f"'{arg_string}' is not a valid {name}") from None
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:

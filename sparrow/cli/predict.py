@@ -17,7 +17,7 @@ from sparrow.files import at
     "predict",
     arg("model_dir", help="the folder of a run, or an export"),
     arg("input", help="a file, a folder, or a pattern in quotes"),
-    arg("output"),
+    arg("output", help="the Parquet file to write"),
     OVERRIDES,
     STEP,
     arg("--columns", type=names, default="", metavar="A,B", help="columns of the input to keep; NEW=OLD: renamed"),

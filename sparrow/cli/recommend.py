@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from sparrow.cli.command import BATCH_SIZE, CANDIDATES, KINDS, OVERRIDES, STEP, arg, at_least_one, command, names
-from sparrow.cli.inputs import loaded, write_table
+from sparrow.cli.inputs import check_output, loaded, write_table
 from sparrow.cli.output import out
 
 _ID_COLUMN = arg("--id-column", help="the column of the ids in --items")
@@ -34,6 +34,7 @@ _ID_COLUMN = arg("--id-column", help="the column of the ids in --items")
 )
 def recommend(options: argparse.Namespace) -> None:
     """Write the best items of each user, by two towers, a tree or codes, into a Parquet file."""
+    check_output(options.output)
     model = loaded(options)
     items = {name: getattr(options, name) for name in ("id_column", "attributes", "batch_size")}
     index = model.item_index(options.items, **items)
@@ -59,6 +60,7 @@ def recommend(options: argparse.Namespace) -> None:
 )
 def tree(options: argparse.Namespace) -> None:
     """Write a tree of items, for the model tdm, from the vectors of a trained one."""
+    check_output(options.output)
     items = {name: getattr(options, name) for name in ("id_column", "attributes", "branches")}
     made = loaded(options).item_tree(options.items, **items)
     write_table(made, options.output)

@@ -150,6 +150,8 @@ class _Counter:
         kept = words.filter(pc.greater_equal(words["count"], pa.scalar(min_count, pa.int64())))
         kept = kept.sort_by([("count", "descending"), ("word", "ascending")])
         kept = kept if max_words is None else kept.slice(0, max_words)
+        if not words.num_rows:
+            raise DataError("there is no word to count: the data holds no rows, or no values", column=column)
         if not kept.num_rows:
             raise DataError(f"no word occurs {min_count} times or more; lower min_count", column=column)
         return Counted(

@@ -5,7 +5,7 @@
 
 ``dense.build`` takes one optimizer for all parameters, `build_parts` takes several, by patterns over parameter paths.
 `StagedOptimizer` runs what they build on parameters spread over pipeline stages. ``@register_optimizer("mine")`` gives
-an optimizer of one's own a name.
+an optimizer of your own a name.
 """
 
 from sparrow.dense.build import build

@@ -1,10 +1,15 @@
-"""Paths that a file names: they may not leave the folder that they belong to."""
+"""Paths that a file or a user names: inside of the folder that they belong to; with the ending of their format."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Final
+
+from sparrow.errors import DataError
+from sparrow.files.remote import AnyPath
+
+TEXT_SUFFIXES: Final = (".csv", ".tsv", ".txt", ".json", ".jsonl")
 
 
 class UnsafePath(ValueError):
@@ -35,3 +40,14 @@ def inside(folder: Path, name: Any) -> Path:
     if os.path.commonpath([root, real]) != root:
         raise UnsafePath(f"{name!r} is a symlink that leads out of its folder")
     return path
+
+
+def check_parquet(path: AnyPath) -> None:
+    """Raise `DataError` where the ending of a file to write promises another format than Parquet.
+
+    >>> check_parquet(Path("scores.csv"))
+    Traceback (most recent call last):
+    sparrow.errors.DataError: scores.csv: would be a Parquet file; choose a name that ends with .parquet
+    """
+    if path.suffix in TEXT_SUFFIXES:
+        raise DataError("would be a Parquet file; choose a name that ends with .parquet", str(path))

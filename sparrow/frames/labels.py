@@ -56,7 +56,9 @@ def read_target(name: str, values: Any, loss: str | None = None, *, may_be_const
     'l2'
     """
     if values.null_count:
-        raise ConfigError(f"target '{name}': {values.null_count} rows have no value; leave them out first")
+        raise ConfigError(
+            f"target '{name}': {values.null_count:,} of {len(values):,} rows have no value; leave them out first"
+        )
     try:
         array = np.asarray(values.combine_chunks().cast(pa.float64()), np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

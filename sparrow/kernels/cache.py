@@ -1,4 +1,4 @@
-"""The folder on disk where compiled code is kept between processes, and from which only one's own code is loaded.
+"""The folder on disk where compiled code is kept between processes, and from which only the user's own code is loaded.
 
 An entry is one file, ``<stem>.<digest><suffix>``: the caller's name, a hash of all that the code was made from, and the
 SHA-256 of the file's own bytes. It appears whole or not at all, and one that was cut off or changed is removed and

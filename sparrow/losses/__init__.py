@@ -21,7 +21,7 @@ precision of the logits. A loss never broadcasts: labels that do not fit the log
 
 Each loss is a record, such as ``BinaryCrossEntropy(label_smoothing=0.1)``: it holds the hyper-parameters and the
 equation, and describes the prediction that its output stands for. ``registry`` knows it by the name of the function,
-which calls it; `register_loss` adds one's own.
+which calls it; `register_loss` adds yours.
 
 >>> import jax.numpy as jnp
 >>> logits, labels = jnp.array([0.2, 0.3]), jnp.array([0, 1])

@@ -116,7 +116,7 @@ registry: Registry[Loss] = Registry("loss", Loss)
 
 
 def register_loss(name: str) -> Callable[[L], L]:
-    """Class decorator: makes one's own loss known by ``name``, to config files too.
+    """Class decorator: makes a loss of yours known by ``name``, to config files too.
 
     >>> @register_loss("absolute_error")
     ... @dataclasses.dataclass(frozen=True)

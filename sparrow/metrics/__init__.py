@@ -24,7 +24,7 @@ There are two kinds (`Metric.jittable` distinguishes them):
 
 Models with two towers are ranked against all items by `catalog_ranks` and `catalog_metrics`.
 
-`registry` builds them by name from a config, `register_metric` adds one's own; `to_bytes` and `from_bytes` keep a
+`registry` builds them by name from a config, `register_metric` adds yours; `to_bytes` and `from_bytes` keep a
 state; `merge_across_processes` and `compute_across_processes` join the states of many processes.
 """
 

@@ -36,7 +36,7 @@ order is a `Sequence` among them; `sparrow.models.sequences` has the encoders. `
 turns it into pure functions for `sparrow.Optimizer`. It computes in the dtype of its parameters and activations, and
 gives float32.
 
-Each model's options are also a record, that ``registry`` knows by name; `register_model` adds one's own class.
+Each model's options are also a record, that ``registry`` knows by name; `register_model` adds a class of yours.
 
 >>> from flax import nnx
 >>> record = registry.from_dict({"name": "deepfm", "deep": {"hidden_units": [64, 32]}})

@@ -151,12 +151,12 @@ def quality_text(runs: Sequence[RecordedRun]) -> str:
     shown = [(run, run.shown_curves) for run in runs if "step" in run.shown_curves]
     if len(runs) > 1:
         at = "; ".join(f"{run.name} at step {curves['step']:,}" for run, curves in shown)
-        return f"Of the best or last evaluation: {at}." if at else ""
+        return f"From the best or last evaluation: {at}." if at else ""
     if not shown:
         return ""
     run, curves = shown[0]
     which = "best" if "best" in run.curves else "last"
-    return f"Of the {which} evaluation, after step {curves['step']:,}."
+    return f"From the {which} evaluation, after step {curves['step']:,}."
 
 
 IMPORTANCE: Final = "importance.json"

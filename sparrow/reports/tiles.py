@@ -32,7 +32,7 @@ def tiles(run: RecordedRun) -> list[Tile]:
 def tiles_html(run: RecordedRun) -> str:
     """Return the tiles."""
     shown = "".join(
-        f"<div><dt>{escape(tile.name)}</dt><dd>{escape(tile.value)}</dd>"
+        f"<div><dt>{escape(tile.name).replace('_', '_<wbr>')}</dt><dd>{escape(tile.value)}</dd>"
         f"{f'<dd class=below>{escape(tile.note)}</dd>' if tile.note else ''}</div>"
         for tile in tiles(run)
     )

@@ -262,6 +262,8 @@ class ItemIndex(Index):
     """Items and their vectors: the best items have the largest dot products with a query.
 
     >>> index = ItemIndex(pa.array(["a", "b", "c"]), np.array([[1, 0], [0, 1], [1, 1]], np.float32))
+    >>> index
+    ItemIndex(3 items, vectors of 2 numbers)
     >>> index.search([[2.0, 1.0]], 2, exclude=[["c"]]).table().to_pydict()
     {'item': ['a', 'b'], 'score': [2.0, 1.0], 'rank': [1, 2]}
 
@@ -279,6 +281,10 @@ class ItemIndex(Index):
         super().__post_init__()
         if not np.isfinite(self.vectors).all():
             raise ValueError("some items have vectors with NaN or infinity; look at the training of the model")
+
+    def __repr__(self) -> str:
+        columns = "" if self.attributes is None else f", attributes {', '.join(self.attributes.column_names)}"
+        return f"ItemIndex({len(self):,} items, vectors of {self.vectors.shape[1]} numbers{columns})"
 
     def _best(
         self, queries: Any, k: int, allowed: Mask | None, excluded: Excluded | None, exact: bool

@@ -55,7 +55,7 @@ class Rule:
     rate never recompiles and tables with different numbers can share one kernel. Its other fields (bool, str,
     None) are read from ``self`` and choose the code.
 
-    To write one's own, subclass, name the slots, write the equation:
+    To write your own, subclass, name the slots, write the equation:
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class SignSGD(Rule):

@@ -62,7 +62,7 @@ SHIPPED: Final[tuple[type[Rule], ...]] = (
 
 RULES: Final[Registry[Rule]] = Registry("rule", Rule, descriptions=DESCRIPTIONS)
 register_rule = RULES.register
-"""Class decorator: makes one's own rule known to configs, by name."""
+"""Class decorator: makes a rule of yours known to configs, by name."""
 
 _WORDS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ONE_WORD: Final = {"LaProp": "laprop"}

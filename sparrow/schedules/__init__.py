@@ -16,7 +16,7 @@ and is its own config, in both directions and exactly:
 Traceback (most recent call last):
 sparrow.errors.ConfigError: schedule 'linear': steps: is required
 
-``@register_schedule("mine")`` gives a schedule of one's own a name; optax's schedules work wherever these do.
+``@register_schedule("mine")`` gives a schedule of your own a name; optax's schedules work wherever these do.
 """
 
 from sparrow.schedules.base import SCHEDULES, Schedule, register_schedule, with_steps_per_epoch

@@ -16,7 +16,7 @@ from sparrow.background import behind
 from sparrow.data import Batch, Converter, DataError, Feature, MissingColumn, Source, opened
 from sparrow.data.sources import Reader, Rows
 from sparrow.feed import Batching, Pipeline
-from sparrow.files import AnyPath, at, replacing
+from sparrow.files import AnyPath, at, check_parquet, replacing
 from sparrow.registry import nearest
 from sparrow.serving.columns import arrow_column, cut_to_candidates
 from sparrow.serving.description import PREDICT
@@ -90,6 +90,7 @@ def write_predictions(
 
 def _write(output: str | AnyPath, predicted: Predicted[Any] | _ByUser) -> int:
     path, rows = at(output), 0
+    check_parquet(path)
     _refuse(path, predicted.reader)
     repeated: Any = sorted(predicted.kept.names) or False  # columns that may repeat their values; predictions do not
     with contextlib.ExitStack() as stack:

@@ -45,6 +45,26 @@ def complete(script, *words):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "the following arguments are required: config\n"),
+        (["plan", "first.yaml", "--devices", "x"], "argument --devices: 'x' is not a valid integer of at least 1\n"),
+        (["tune", "first.yaml", "--trials", "many"], "argument --trials: 'many' is not a valid integer"),
+    ],
+)
+def test_wrong_arguments(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_a_vocabulary_of_a_text_file_needs_no_separator(tmp_path):
+    (tmp_path / "items.csv").write_text("item;price\nred;1\nblue;2\nred;3\n")
+    assert main(["vocab", str(tmp_path / "items.csv"), "item", "--output", str(tmp_path)]) == 0
+    assert (tmp_path / "item.txt").read_text() == "red\nblue\n"
+
+
 def test_completion_of_bash(capsys):
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
@@ -176,7 +196,7 @@ def test_quiet_and_loud(runs_folder, capsys):
 
 @pytest.mark.slow
 def test_compiled_programs_are_kept(runs_folder, tmp_path):
-    """In a folder of one's own, which is logged; not where the switch or JAX's own variable says so."""
+    """In a folder of your own, which is logged; not where the switch or JAX's own variable says so."""
     code = "import sys, sparrow.cli; sparrow.cli.main(sys.argv[1:])\n"
     code += "import jax; print(jax.config.jax_compilation_cache_dir)"
     arguments = ["eval", str(runs_folder / "a")]

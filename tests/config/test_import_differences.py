@@ -1,4 +1,4 @@
-"""Differences from TorchEasyRec that are on purpose, as docs/config.md lists them: each is what the docs promise."""
+"""Differences from TorchEasyRec that are on purpose, as docs/migrate/torcheasyrec_fields.md lists them."""
 
 import re
 

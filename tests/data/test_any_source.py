@@ -7,7 +7,7 @@ from sparrow.data import Csv, HeldOut, Parquet, Source, Split, source_of
 
 @dataclasses.dataclass(frozen=True)
 class Lines(Source):
-    """A source of one's own."""
+    """A source of your own."""
 
     path: str
     strict: bool = True

@@ -1,4 +1,4 @@
-"""Computed columns of expressions, combined values, sequences and functions of one's own."""
+"""Computed columns of expressions, combined values, sequences and functions of your own."""
 
 import pyarrow as pa
 import pytest

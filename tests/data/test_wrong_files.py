@@ -362,6 +362,18 @@ def vocabulary_of_rare_words(folder):
     build_vocabularies(Parquet(str(folder)), ["item"], min_count=5)
 
 
+@case(r"^column 'item': there is no word to count: the data holds no rows, or no values$")
+def vocabulary_of_no_rows(folder):
+    (folder / "t.csv").write_text("item\n")
+    build_vocabularies(Csv(str(folder / "t.csv")), ["item"])
+
+
+@case(r"^.*/t\.parquet: is a Parquet file; give the source name: parquet instead of csv$")
+def parquet_as_text(folder):
+    good(folder)
+    Csv(str(folder / "t.parquet")).column_names()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_wrong_file(tmp_path, name):
     function, message = CASES[name]

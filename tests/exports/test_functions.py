@@ -1,4 +1,4 @@
-"""Functions of one's own: what cannot be exported, and what is found out about the rest."""
+"""Functions of your own: what cannot be exported, and what is found out about the rest."""
 
 import jax
 import jax.numpy as jnp

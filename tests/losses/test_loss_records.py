@@ -1,4 +1,4 @@
-"""Records: the functions by name, and back; and a loss of one's own."""
+"""Records: the functions by name, and back; and a loss of your own."""
 
 import dataclasses
 import functools

@@ -55,7 +55,7 @@ def test_the_best_step_is_marked_and_its_numbers_come_first(stopped, tmp_path):
     assert shown["best step by auc"] == ("20", "of 40, epoch 2")
     assert "Stopped early at step 40" in page
     assert "no better auc than 0.8 in 2 evaluations" in page
-    assert "Of the best evaluation, after step 20." in page
+    assert "From the best evaluation, after step 20." in page
     assert "area 0.8750" in found["roc-click"]["caption"]
 
 

@@ -20,6 +20,7 @@ from sparrow.optimizer import LossScale
 from sparrow.registry import dump_yaml, freeze, nearest, written, yaml_classes
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".config")
+DATA_SUFFIXES: Final = (".csv", ".tsv", ".parquet")
 MAX_VALUES: Final = 200_000
 """More than any config holds."""
 
@@ -33,7 +34,8 @@ def load(path: str | AnyPath, overrides: Iterable[str] = (), note: Callable[[str
     """
     path = at(path)
     if path.suffix not in SUFFIXES:
-        raise ConfigError(f"unknown ending '{path.suffix}': {nearest(path.suffix, SUFFIXES)}", str(path))
+        hint = f"; `sparrow init {path} first.yaml` writes a config for data" if path.suffix in DATA_SUFFIXES else ""
+        raise ConfigError(f"unknown ending '{path.suffix}': {nearest(path.suffix, SUFFIXES)}{hint}", str(path))
     if path.suffix == ".py":
         return _from_python(run_file(str(path)), str(path), overrides)
     return loads(_text(path), path.suffix.removeprefix("."), str(path), overrides, note)

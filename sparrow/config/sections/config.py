@@ -39,9 +39,9 @@ class Config(Section):
     tasks: Annotated[dict[Name, Task], Field(min_length=1)]
     """The tasks that the model learns, by name."""
     data: Data | None = None
-    """Where examples come from; a run needs it, a loop of one's own may not."""
+    """Where examples come from; a run needs it, a loop of your own may not."""
     model: Model | None = None
-    """The model; required for a run, optional for a loop of one's own."""
+    """The model; required for a run, optional for a loop of your own."""
     evaluate: Evaluate = Evaluate()
     """How the model is evaluated."""
     export: Export | None = None

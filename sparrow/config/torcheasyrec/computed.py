@@ -176,7 +176,7 @@ def _kv_dot_product(entry: Entry, others: Entries) -> Computed:
 
 
 def _custom(entry: Entry, others: Entries) -> Computed:
-    """Return the edit distance, or a function of one's own with the operator's name."""
+    """Return the edit distance, or a function of your own with the operator's name."""
     block = entry.block
     block.note("the code is a Python function of operator_name, which --import FILE registers", "operator_lib_file")
     block.note("features are computed row by row", "is_op_thread_safe")

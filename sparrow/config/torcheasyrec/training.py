@@ -120,7 +120,7 @@ def checkpoint_of(block: Block, best_by: BestBy | None) -> Checkpoint:
     every = block["save_checkpoints_steps"]
     if "save_checkpoints_steps" in block:
         every = in_steps(block, "save_checkpoints_steps", every, accumulate)
-    else:  # the default, which nobody chose, need not be a multiple
+    else:  # the default need not be a multiple
         every = max(1, every // accumulate)
     return Checkpoint(every_steps=every or None, keep=keep, best_by=best_by)
 

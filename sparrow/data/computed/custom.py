@@ -1,4 +1,4 @@
-"""`Custom`: a column computed by a Python function of one's own, which a config names."""
+"""`Custom`: a column computed by a Python function of your own, which a config names."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class DynamicRows(Dynamic):
     """A `sparrow.Dynamic` vocabulary with its number of rows.
 
     Attributes:
-      rows: of the table; row 0 is that of unknown ids where they share one.
+      rows: the number of rows of the table; row 0 is the row of unknown ids where they share one.
       admit, evict, expire_steps, unknown, waiting: as in `sparrow.Dynamic`.
     """
 

@@ -41,8 +41,8 @@ class Kafka(Growing):
     Attributes:
       servers: some of the brokers, such as "broker-1:9092,broker-2:9092".
       topics: the topics.
-      format: of the messages: "json" (an object), "csv" (lines without a header), "avro" (a record), or "arrow" (a
-        stream of record batches).
+      format: the form of the messages: "json" (an object), "csv" (lines without a header), "avro" (a record), or
+        "arrow" (a stream of record batches).
       columns: the names of the columns of csv, in order.
       types: Arrow's types by column, such as {item: int64, tags: "list<string>"}; of others the first messages decide.
       schema: the file of the Avro schema.

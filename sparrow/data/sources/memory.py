@@ -67,7 +67,7 @@ class Tables(Source):
             try:
                 table = pa.table(dict(table))
             except (pa.ArrowException, TypeError, ValueError) as error:
-                raise DataError(f"the columns do not make a table: {error}", IN_MEMORY) from None
+                raise DataError(f"the columns do not make a table: {_reasons(error)}", IN_MEMORY) from None
             except OverflowError:
                 raise DataError(f"the columns do not make a table: {_TOO_LARGE}", IN_MEMORY) from None
         elif not isinstance(table, pa.Table):
@@ -104,6 +104,15 @@ def refuse_scalars(columns: Mapping[str, Any]) -> None:
             raise DataError(f"column '{name}' must have a value per row, such as [{values!r}]", "table in memory")
 
 
+def _reasons(error: Exception) -> str:
+    """Return the message of an error of Arrow, whose arguments may be several sentences.
+
+    >>> _reasons(TypeError("Could not convert 'a'", "Conversion failed for column price"))
+    "Could not convert 'a'; Conversion failed for column price"
+    """
+    return "; ".join(map(str, error.args))
+
+
 def _arrow(given: Any) -> Any:
     """Return anything of columns as an Arrow table."""
     if type(given).__name__ == "Series":
@@ -116,7 +125,7 @@ def _arrow(given: Any) -> Any:
         if hasattr(given, "__arrow_c_stream__"):
             return pa.table(given)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise DataError(f"{type(given).__name__} does not make a table: {error}", IN_MEMORY) from None
+        raise DataError(f"{type(given).__name__} does not make a table: {_reasons(error)}", IN_MEMORY) from None
     except OverflowError:
         raise DataError(f"{type(given).__name__} does not make a table: {_TOO_LARGE}", IN_MEMORY) from None
     raise TypeError(

@@ -98,6 +98,8 @@ class Csv(Source):
         if self.columns is not None:
             return list(self.columns)
         line = first_row(file, self.row_quote)
+        if line.startswith(b"PAR1"):
+            raise DataError("is a Parquet file; give the source name: parquet instead of csv", str(file))
         try:
             table = csv.read_csv(io.BytesIO(self.plain(line)), self.read_options(len(line)), self.parse_options())
             return list(table.column_names)

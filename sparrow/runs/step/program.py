@@ -339,7 +339,7 @@ def may_pad(config: Config, use: Use, *, has_statistics: bool = False) -> bool:
     """Return whether rows of padding change no result: no example of a batch may depend on another one.
 
     Where examples are compared (softmax over the batch, sessions, drawn negatives) or normalized together (batch
-    normalization in training, variational dropout), and for models and losses of one's own that are not known to be
+    normalization in training, variational dropout), and for models and losses of your own that are not known to be
     per example, the short last batch keeps its size and has a program of its own.
     """
     model, data = need(config.model, "model"), need(config.data, "data")

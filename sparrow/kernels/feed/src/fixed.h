@@ -1,5 +1,5 @@
 // `Fixed`: a stack whose every field has a number of places in each example. A shorter bag leaves the rest to the spare
-// row, which reads zeros. Offsets and the bag of each entry are then the same for every batch, and nobody writes them.
+// row, which reads zeros. Offsets and the bag of each entry are then the same for every batch, and are not written again.
 #pragma once
 
 #include <algorithm>
