@@ -34,7 +34,7 @@ from sparrow.metrics.sums import Sum
 class AverageMetric(FixedSizeMetric):
     """``sum w * v / sum w`` over all elements; a row's weight is that of each of its elements.
 
-    The base of one's own metrics that are means: a subclass defines `values`, and is jittable, weighted and mergeable.
+    The base of your own metrics that are means: a subclass defines `values`, and is jittable, weighted and mergeable.
     """
 
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""What a config may put around a model: encoders of histories, embeddings of numbers, variational dropout."""
+"""Parts that a config may put around a model: encoders of histories, embeddings of numbers, variational dropout."""
 
 from __future__ import annotations
 

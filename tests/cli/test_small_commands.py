@@ -49,8 +49,8 @@ def complete(script, *words):
     ("arguments", "message"),
     [
         (["train"], "the following arguments are required: config\n"),
-        (["plan", "first.yaml", "--devices", "x"], "argument --devices: 'x' is not a valid integer of at least 1\n"),
-        (["tune", "first.yaml", "--trials", "many"], "argument --trials: 'many' is not a valid integer"),
+        (["plan", "first.yaml", "--devices", "x"], "argument --devices: must be an integer of at least 1, got 'x'\n"),
+        (["tune", "first.yaml", "--trials", "many"], "argument --trials: must be an integer of at least 1, got 'many'"),
     ],
 )
 def test_wrong_arguments(arguments, message, capsys):
