@@ -46,7 +46,7 @@ from sparrow.data.features import (
     without_presence,
 )
 from sparrow.data.hashing import HashTable, shuffled
-from sparrow.data.labels import CANDIDATES, CandidateLabel, Label, LabelCheck
+from sparrow.data.labels import CANDIDATES, CandidateLabel, CheckedLabel, Label, LabelCheck
 from sparrow.data.layout import BlockLayout, Name
 from sparrow.data.samplers import ID, Ancestors, EdgeTable, Items, Masks, NegativeSampler, Parents, Sampler, TreeSampler
 from sparrow.data.sources import (

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from sparrow import fields
 from sparrow.data.errors import DataError
 from sparrow.data.features import Feature
-from sparrow.data.features.mapped import MappedIds
-from sparrow.data.hashing import hashed, modulo
+from sparrow.data.hashing import modulo
 from sparrow.data.sources.base import BadRows, Source
-from sparrow.data.values import Flat, element_type, flatten, is_text, plain
+from sparrow.data.values import Flat, Parsed, element_type, flatten, is_text, plain
 from sparrow.data.vocabulary import Vocabulary
+from sparrow.embedding import U64
 from sparrow.files import AnyPath, at
 
 _MERGE_ROWS = 2**20  # counts are merged when this many have gathered, so that memory follows the distinct words
@@ -204,21 +204,23 @@ def count_collisions(source: Source, features: Sequence[Feature], bad_rows: BadR
     >>> print(count_collisions(names, [IdFeature("name", hash_bucket_size=40, embedding_dim=4)])[0])
     feature 'name': 21 distinct values share 17 of 40 rows in the first 21 examples; vocabulary: auto or ...
     """
-    wanted = [f for f in features if isinstance(f, MappedIds) and f.hash_bucket_size is not None and f.compute is None]
+    wanted = {feature.name: words for feature in features if (words := feature.hashed_words) is not None}
     if not wanted:
         return []
-    reader = source.open(list(dict.fromkeys(feature.id_column for feature in wanted)))
+    reader = source.open(list(dict.fromkeys(column for column, _, _ in wanted.values())))
     if not reader.num_chunks:
         return []
     table = reader.read(0, bad_rows).table.slice(0, EXAMPLES).combine_chunks()
-    return [_counted(feature, table[feature.id_column].combine_chunks()) for feature in wanted]
+    made = []
+    for name, (column, buckets, parse) in wanted.items():
+        keys = _distinct(parse(table[column].combine_chunks()))
+        made.append(Collisions(name, len(keys), len(np.unique(modulo(keys, buckets))), buckets, table.num_rows))
+    return made
 
 
-def _counted(feature: MappedIds, column: Any) -> Collisions:
-    parsed, buckets = hashed(flatten(column, feature.separator).entries, feature.as_integer), feature.hash_bucket_size
-    assert buckets is not None  # only such features are counted
+def _distinct(parsed: Parsed) -> U64:
     there = np.ones(len(parsed.values), np.bool_)
     for absent in (parsed.missing, parsed.bad):
         there &= True if absent is None else ~absent
-    words = np.unique(parsed.values[there])
-    return Collisions(feature.name, len(words), len(np.unique(modulo(words, buckets))), buckets, len(column))
+    found: U64 = np.unique(parsed.values[there])
+    return found

@@ -86,26 +86,18 @@ class Label:
     >>> liked = Label("liked", column="rating", at_least=4.0)
     >>> liked.convert(pa.RecordBatch.from_pydict({"rating": ["3", "4.5"]}), Problems(2)).tolist()
     [0.0, 1.0]
-    >>> clicked = Label("clicked", checks=(LabelCheck("binary_cross_entropy of the task 'click'", most=1.0),))
-    >>> problems = Problems(3)
-    >>> clicked.convert(pa.RecordBatch.from_pydict({"clicked": [0.0, 1.0, 2.0]}), problems).tolist()
-    [0.0, 1.0, 2.0]
-    >>> problems.first
-    (2, 'clicked', "binary_cross_entropy of the task 'click' takes numbers from 0 to 1 as labels, got 2")
 
     Attributes:
       name: the name of the label.
       column: its column; None: the column of the label's name.
       at_least: the label is 1 where the column is at least this, else 0; None: the number itself.
       bitmask: the label is 1 where the column, an integer, has one of these bits, else 0; None: the number itself.
-      checks: the labels that losses take, one check per task and loss.
     """
 
     name: str
     column: str | None = None
     at_least: float | None = None
     bitmask: int | None = None
-    checks: tuple[LabelCheck, ...] = ()
 
     def __post_init__(self) -> None:
         fields.string("label: name", self.name)
@@ -121,6 +113,11 @@ class Label:
     @property
     def source_column(self) -> str:
         return self.column or self.name
+
+    @property
+    def checks(self) -> tuple[LabelCheck, ...]:
+        """The labels that losses take, one check per task and loss."""
+        return ()
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
         """Return the compiled conversion; None: there is none for a column of this type."""
@@ -169,7 +166,22 @@ class Label:
 
 
 @dataclasses.dataclass(frozen=True)
-class CandidateLabel(Label):
+class CheckedLabel(Label):
+    """A label of tasks whose losses take a certain range of labels.
+
+    >>> clicked = CheckedLabel("clicked", checks=(LabelCheck("binary_cross_entropy of the task 'click'", most=1.0),))
+    >>> problems = Problems(3)
+    >>> clicked.convert(pa.RecordBatch.from_pydict({"clicked": [0.0, 1.0, 2.0]}), problems).tolist()
+    [0.0, 1.0, 2.0]
+    >>> problems.first
+    (2, 'clicked', "binary_cross_entropy of the task 'click' takes numbers from 0 to 1 as labels, got 2")
+    """
+
+    checks: tuple[LabelCheck, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class CandidateLabel(CheckedLabel):
     """A number to predict for each candidate, cut as the sequence that holds the candidates is.
 
     >>> label = CandidateLabel("clicked", max_length=2, keep="first")
@@ -178,7 +190,7 @@ class CandidateLabel(Label):
     [[0.0, 1.0], [1.0]]
 
     Attributes:
-      name, column, at_least, bitmask, checks: as in `Label`, of each number.
+      name, column, at_least, bitmask, checks: as in `CheckedLabel`, of each number.
       max_length: the most candidates of a row that are kept.
       keep: the candidates of a longer row that are kept: "last" or "first".
       separator: between the numbers of a text.

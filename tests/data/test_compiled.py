@@ -24,7 +24,7 @@ from sparrow.data import (
 from sparrow.data.batch import Batch, take
 from sparrow.data.block import Block, concatenate
 from sparrow.data.converter import Converter
-from sparrow.data.labels import LabelCheck
+from sparrow.data.labels import CheckedLabel, LabelCheck
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
 
@@ -286,7 +286,7 @@ def test_a_feature_of_ones_own_goes_with_the_compiled_ones():
 
 
 def test_labels_that_a_loss_cannot_take_are_refused():
-    label = Label("label", checks=(LabelCheck("a loss", most=1.0),))
+    label = CheckedLabel("label", checks=(LabelCheck("a loss", most=1.0),))
     converter = Converter([IdFeature("c", num_buckets=9, embedding_dim=2)], [label], [], [])
     table = pa.table({"c": [1, 2, 3], "label": [0, 2, 1]})
     converter.check(Tables(table).open(converter.columns))

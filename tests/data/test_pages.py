@@ -10,7 +10,7 @@ import pytest
 from sparrow.data import DataError, HeldOut, IdFeature, Label, Parquet, RawFeature, SequenceFeature
 from sparrow.data.block import side_by_side
 from sparrow.data.converter import Converter
-from sparrow.data.labels import LabelCheck
+from sparrow.data.labels import CheckedLabel, LabelCheck
 from sparrow.data.sources.parquet import ParquetReader
 from sparrow.feed.reading import BufferPart, WindowBuffer, with_buffers
 from sparrow.kernels import feed
@@ -285,7 +285,7 @@ def test_wrong_rows_of_many_groups(tmp_path, threads):
 @pytest.mark.parametrize(("most", "integers", "wrong"), [(1.0, False, 1.5), (1.0, False, -1.0), (9.0, True, 0.5)])
 def test_labels_outside_their_range_are_left_to_arrow(tmp_path, most, integers, wrong):
     """Their rows may not count, which the pages of one column cannot show."""
-    label = Label("label", checks=(LabelCheck("a loss", most=most, integers=integers),))
+    label = CheckedLabel("label", checks=(LabelCheck("a loss", most=most, integers=integers),))
     labels = np.ones(3000, np.float32)
     for at in (None, 0, 1500, 2999):
         own = labels.copy()

@@ -20,7 +20,7 @@ from sparrow.data import (
     Tables,
 )
 from sparrow.data.converter import Converter
-from sparrow.data.labels import LabelCheck
+from sparrow.data.labels import CheckedLabel, LabelCheck
 from sparrow.data.sources.text import TextReader
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
@@ -247,7 +247,7 @@ def test_rows_that_are_held_out_need_no_arrow(tmp_path, monkeypatch, part):
 
 def test_labels_that_a_loss_cannot_take_are_refused_with_their_line(tmp_path):
     (tmp_path / "a.csv").write_text("c,label\n1,0\n2,2\n3,1\n")
-    label = Label("label", checks=(LabelCheck("a loss", most=1.0),))
+    label = CheckedLabel("label", checks=(LabelCheck("a loss", most=1.0),))
     features = [IdFeature("c", num_buckets=9, embedding_dim=2)]
     with pytest.raises(DataError, match="line 3, column 'label': a loss takes numbers from 0 to 1 as labels, got 2"):
         batches(Csv(str(tmp_path / "a.csv")), features, labels=[label])

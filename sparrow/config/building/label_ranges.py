@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.tasks import Task
-from sparrow.data import Label, LabelCheck
+from sparrow.data import CheckedLabel, Label, LabelCheck
 from sparrow.losses import Loss, registry
 
 
@@ -20,7 +19,7 @@ def checked_label(config: Config, label: Label, others: Mapping[str, Label]) -> 
         for loss in task.losses
         if task.label == label.name and (check := _check(config, name, task, loss, others)) is not None
     ]
-    return dataclasses.replace(label, checks=tuple(dict.fromkeys(checks)))
+    return CheckedLabel(**vars(label), checks=tuple(dict.fromkeys(checks))) if checks else label
 
 
 def _check(config: Config, name: str, task: Task, loss: Loss, others: Mapping[str, Label]) -> LabelCheck | None:

@@ -15,7 +15,7 @@ from sparrow.data.batch import Values
 from sparrow.data.computed import Computed
 from sparrow.data.errors import Problems
 from sparrow.data.features.embeddings import NumberEmbedding
-from sparrow.data.values import offsets_of, places_of
+from sparrow.data.values import Parsed, offsets_of, places_of
 from sparrow.data.vocabulary import Vocabulary, Words
 from sparrow.embedding import Dynamic, Ragged
 from sparrow.kernels.feed import Step
@@ -118,6 +118,11 @@ class Feature(abc.ABC):
     @property
     def element_pooling(self) -> tuple[str, str] | None:
         """The pooling of the rows of each element of a sequence, and the output with their numbers; None: one row."""
+        return None
+
+    @property
+    def hashed_words(self) -> tuple[str, int, Callable[[Any], Parsed]] | None:
+        """A column whose words are hashed, the rows of its table, and what hashes the column; None: there is none."""
         return None
 
     def renamed(self, name: str, table: str) -> Feature:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -86,6 +86,15 @@ class MappedIds(ColumnFeature, SparseFeature):
     def typed_columns(self) -> tuple[str, ...]:
         is_hashed = self.hash_bucket_size is not None or self.dynamic is not None
         return (self.id_column,) if is_hashed and self.compute is None and not self.as_integer else ()
+
+    @property
+    def hashed_words(self) -> tuple[str, int, Callable[[Any], Parsed]] | None:
+        if self.hash_bucket_size is None or self.compute is not None:
+            return None
+        return self.id_column, self.hash_bucket_size, self._hashed
+
+    def _hashed(self, column: Any) -> Parsed:
+        return hashed(flatten(column, self.separator).entries, self.as_integer)
 
     @functools.cached_property
     def words(self) -> Vocabulary | None:

@@ -6,6 +6,7 @@ compiled on first use and kept in the user's cache folder (``$SPARROW_CACHE_DIR`
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from typing import Any
 
@@ -29,6 +30,15 @@ def unavailable() -> str | None:
         return f"it runs on the CPU, and JAX uses the {kind.upper()} here (JAX_PLATFORMS=cpu makes it use the CPU)"
     found = library.load()
     return found if isinstance(found, str) else None
+
+
+def move_to_large_pages(address: int, nbytes: int) -> None:
+    """Move memory to large pages, where the system has some: it takes about as long as to copy it."""
+    from sparrow.kernels.native.library import load
+
+    library = load()
+    if not isinstance(library, str):
+        library.ffi.sparrow_move_to_huge_pages(ctypes.c_void_p(address), ctypes.c_int64(nbytes))
 
 
 @functools.lru_cache(maxsize=1024)

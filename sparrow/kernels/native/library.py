@@ -26,7 +26,8 @@ LOOKUP, UPDATE = "sparrow_lookup", "sparrow_update"
 FIND_IDS, ASSIGN_IDS, INDEX_IDS = "sparrow_find_ids", "sparrow_assign_ids", "sparrow_index_ids"
 ATTENTION, ATTENTION_BACKWARD = "sparrow_attention", "sparrow_attention_backward"
 TARGETS = (LOOKUP, UPDATE, ATTENTION, ATTENTION_BACKWARD, FIND_IDS, ASSIGN_IDS, INDEX_IDS)
-FFI_SYMBOLS = (*TARGETS, "sparrow_cpu_level", "sparrow_use_kernels", "sparrow_register_step")
+OTHERS = ("sparrow_cpu_level", "sparrow_use_kernels", "sparrow_register_step", "sparrow_move_to_huge_pages")
+FFI_SYMBOLS = (*TARGETS, *OTHERS)
 _lock = threading.Lock()
 
 

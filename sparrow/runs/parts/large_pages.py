@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import jax
 
+from sparrow.kernels import native
 from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.staging import Taken
 
@@ -22,10 +23,7 @@ HEAP: Final = 64 << 20
 """Bytes of the heaps of threads: with as much padding, glibc keeps a heap in which all is free."""
 KEPT: Final = 1 << 30
 """Bytes of one allocation up to which glibc keeps the memory."""
-LARGE_PAGE: Final = 2 << 20
 LARGE_TABLE: Final = 32 << 20
-COLLAPSE: Final = 25
-"""Linux's MADV_COLLAPSE, from 6.1 on."""
 SETTINGS: Final = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 """Variables by which a user decides instead."""
 
@@ -63,25 +61,22 @@ def move_to_large_pages(arrays: Any) -> threading.Thread | None:
     """Move the large arrays of a tree to large pages, in a thread: before the first steps, which would wait for it.
 
     Random rows of a large table are then gathered 16 to 31 % faster (benchmarks/NOTES.md). Where Linux has no
-    MADV_COLLAPSE, or no large page is free, the call fails, and tables stay on small pages. Without this thread the
-    kernels ask for the same in their first calls, as they do in a user's own loop (kernels/native/src/pages.h), which
-    take longer then.
+    MADV_COLLAPSE, or no large page is free, tables stay on small pages. Without this thread the kernels ask for the
+    same in their first calls, as they do in a user's own loop (kernels/native/src/pages.h), which take longer then.
     """
-    madvise = getattr(_libc(), "madvise", None)
-    if jax.default_backend() != "cpu" or madvise is None:
+    if native.unavailable() is not None:
         return None
-    spans = []
-    for array in jax.tree.leaves(arrays):
-        if isinstance(array, jax.Array) and array.nbytes >= LARGE_TABLE and len(array.devices()) == 1:
-            at = array.unsafe_buffer_pointer()
-            begin, end = -(-at // LARGE_PAGE) * LARGE_PAGE, (at + array.nbytes) // LARGE_PAGE * LARGE_PAGE
-            spans.append((ctypes.c_void_p(begin), ctypes.c_size_t(end - begin)))
+    spans = [
+        (array.unsafe_buffer_pointer(), array.nbytes)
+        for array in jax.tree.leaves(arrays)
+        if isinstance(array, jax.Array) and array.nbytes >= LARGE_TABLE and len(array.devices()) == 1
+    ]
     if not spans:
         return None
 
     def move() -> None:
         for span in spans:
-            madvise(*span, COLLAPSE)  # a kernel without it, or without free pages, leaves them as they are
+            native.move_to_large_pages(*span)
 
     thread = threading.Thread(target=move, name="sparrow-pages", daemon=True)
     thread.start()

@@ -228,6 +228,11 @@ class IdRunner : public Runner {
     const Column& column = *columns_[0];
     bag_rows = rows_.data();
     int32_t* lengths = out();
+    if (column.ends != nullptr && !column.is_wide) {
+      const int32_t* ends = static_cast<const int32_t*>(column.ends) + column.offset + begin;
+      for (int64_t i = 0; i < end - begin; ++i) lengths[i] = ends[i + 1] - ends[i];
+      return true;
+    }
     for (int64_t row = begin; row < end; ++row) {
       lengths[row - begin] = static_cast<int32_t>(column.start(row + 1) - column.start(row));
     }

@@ -135,6 +135,8 @@ extern "C" {
 
 int32_t sparrow_cpu_level() { return sparrow::cpu_level(); }
 
+void sparrow_move_to_huge_pages(const void* data, int64_t bytes) { sparrow::move_to_huge_pages(data, bytes); }
+
 void sparrow_use_kernels(const sparrow::Kernels* kernels) { sparrow::kernels.store(kernels); }
 
 void sparrow_register_step(int64_t key, sparrow::RowStep step, int32_t buffers) {
