@@ -97,7 +97,13 @@ def pieces(
     Every row comes from one process only. All processes call this together, and take the same number of blocks.
     """
     for block in blocks(layout, array, span, block_bytes):
-        yield from _mine(_in_order(shards, layout.columns, *block.shape, array, block.at), block, span)
+        rows = _in_order(shards, layout.columns, *block.shape, array, block.at)
+        base, end = block.rows(0)[0], min(span[1], block.span.end)
+        for shard in rows.addressable_shards:
+            first = base + (shard.index[0].start or 0)
+            low, high = max(first, span[0]), min(first + shard.data.shape[0], end)
+            if low < high and not shard.replica_id:  # others are copies on another axis of the mesh
+                yield low, np.asarray(shard.data)[low - first : high - first]
 
 
 def gathered(shards: Shards, layout: Layout, array: jax.Array, span: tuple[int, int]) -> Array:
@@ -127,17 +133,6 @@ def gathered_blocks(
 def _width(layout: Layout, array: jax.Array) -> tuple[int, ...]:
     """Return the shape of a row in logical order: one number, or all pieces of its columns."""
     return tuple(size * layout.columns for size in array.shape[1:])
-
-
-def _mine(rows: jax.Array, block: Block, span: tuple[int, int]) -> Iterator[tuple[int, Array]]:
-    base, end = block.rows(0)[0], min(span[1], block.span.end)
-    for shard in rows.addressable_shards:
-        if shard.replica_id:
-            continue  # a copy on another axis of the mesh
-        first = base + (shard.index[0].start or 0)
-        low, high = max(first, span[0]), min(first + shard.data.shape[0], end)
-        if low < high:
-            yield low, np.asarray(shard.data)[low - first : high - first]
 
 
 def _padded(layout: Layout, read: Reader, rows: tuple[int, int], span: tuple[int, int], like: jax.Array) -> Array:

@@ -72,7 +72,9 @@ def updated(
     held, columns = (table, *slots), layout.columns
     share = shared_rows(len(rows), columns)
     rows = jnp.pad(rows, (0, columns * share - len(rows)), constant_values=(1 << 31) - 1)
-    groups = _groups(layout)
+    count = layout.spans[0].over
+    firsts = (begin + at for begin in range(0, layout.shards, columns * count) for at in range(count))
+    groups = [[first + p * count for p in range(columns)] for first in firsts]  # devices with pieces of the same rows
 
     def swapped(pieces: jax.Array) -> jax.Array:
         """(columns, share, ...): one for each device of the group; the same from each."""
@@ -115,10 +117,3 @@ def updated(
 def shared_rows(touched: int, columns: int) -> int:
     """Return the rows of which each of ``columns`` devices applies the complete step."""
     return -(-touched // columns)
-
-
-def _groups(layout: Layout) -> list[list[int]]:
-    """Return the devices with the pieces of the same rows, in the order of the pieces."""
-    columns, count = layout.columns, layout.spans[0].over
-    begins = range(0, layout.shards, columns * count)
-    return [[begin + within + p * count for p in range(columns)] for begin in begins for within in range(count)]

@@ -147,11 +147,9 @@ class Sent(Exchange):
         return backend.lookup(vectors, self.home, dtype)
 
     def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array, rows: int) -> EntryGradients:
-        sent = backend.lookup(grads, self.back).reshape(len(self.block), self.vectors, -1)
-        there = shards.send(sent)
-        at_owner = self._at_owner()
-        grads_there = there.reshape(-1, there.shape[-1])
-        return EntryGradients(at_owner.ids, at_owner.bags, at_owner.gains, grads_there, self.order)
+        sent, own = backend.lookup(grads, self.back), self._at_owner()
+        there = shards.send(sent.reshape(len(self.block), self.vectors, -1)).reshape(sent.shape)
+        return EntryGradients(own.ids, own.bags, own.gains, there, self.order)
 
     def _owned(self, backend: Backend, table: jax.Array, sort: bool) -> tuple[jax.Array, jax.Array | None]:
         """(shards, vectors, dim), the vectors of each shard; and the order of their entries where ``sort`` asks."""

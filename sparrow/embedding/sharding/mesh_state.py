@@ -140,7 +140,8 @@ class MeshState:
         return state  # no table is apart from the devices
 
     def no_rows(self, stack: Stack) -> jax.Array:
-        return _zeros(self.shards, (self.layouts[stack.name].local_rows,), "uint8")
+        zeros: jax.Array = _zeros(self.shards, (self.layouts[stack.name].local_rows,), "uint8")
+        return zeros
 
     def marked(self, state: EmbeddingState, rows: Mapping[str, jax.Array]) -> EmbeddingState:
         """Return the state with rows marked as changed, each at its owner."""

@@ -106,7 +106,7 @@ def lay_out_pooled(
         else:
             sizes = (layout.local_rows, num_bags, entries, sums, ragged, weighted)
             compiled.lay_out_pooled(library, part[:3], route.owners, layout.routed, sizes, own)
-    home = Lookups(*map(joined, (slots, slot_bags, offsets, None)), num_bags)
+    home = Lookups(joined(slots), joined(slot_bags), joined(offsets), None, num_bags)
     back = Lookups(joined(bag_of), None, None, None, shards * sums)
     return Sent(joined(block), home, back, entries, sums, ragged, weighted)
 
@@ -131,7 +131,7 @@ def lay_out_rows(
         else:
             sizes = (layout.local_rows, num_bags, slots.shape[1], rows, weighted)
             compiled.lay_out_rows(library, part[:3], (route.owners, route.places), layout.routed, sizes, own)
-    back = Lookups(*map(joined, (back_bags, back_slots, back_offsets, back_gains)), shards * rows)
+    back = Lookups(joined(back_bags), joined(back_slots), joined(back_offsets), joined(back_gains), shards * rows)
     return Sent(joined(send), lookups_of(parts, slots, entries > 0, weighted), back, rows, rows)
 
 
