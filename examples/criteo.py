@@ -59,7 +59,7 @@ def main() -> None:
     print(f"generated {options.rows} lines in {time.perf_counter() - began:.0f} s")
     paths = [f"data.{part}.path={folder / part}" for part in ("train", "evaluate")]
     loaded = config.load(Path(__file__).with_name("deepfm_criteo.yaml"), [*paths, *overrides])
-    trained = runs.train(loaded, folder / "model")
+    trained = runs.train(loaded, folder / "model", overwrite=True)  # of an earlier demo
     auc = trained.results["auc"]
     print(f"{trained.examples_per_second:,.0f} examples per second; all of it took {time.perf_counter() - began:.0f} s")
     print(f"AUC {auc:.4f}; the best possible is {best:.4f} (difference {best - auc:.4f})")

@@ -68,7 +68,7 @@ def main() -> None:
     parts = ("train",) if options.config == "sasrec.yaml" else ("train", "evaluate")
     paths = [f"data.{part}.path={folder / part / file}" for part in parts]
     loaded = config.load(Path(__file__).with_name(options.config), [*paths, *overrides])
-    results = runs.train(loaded, folder / "model").results
+    results = runs.train(loaded, folder / Path(options.config).stem, overwrite=True).results
     print(", ".join(f"{name} {value:.4f}" for name, value in results.items()))
 
 

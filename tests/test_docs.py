@@ -157,6 +157,19 @@ def test_the_page_of_configs_names_every_model_and_loss():
     assert shipped <= set(re.findall(r"\w+", (ROOT / "docs" / "config.md").read_text()))
 
 
+def test_the_errors_of_troubleshooting_are_raised_or_logged():
+    """The longest part of each quoted text without names, numbers and hints is in the code."""
+    code = " ".join(path.read_text() for path in (ROOT / "sparrow").rglob("*.py"))
+    code = re.sub(r'"\s*\n\s*f?"', "", code)  # strings over several lines
+    page = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
+    texts = [text for cell in re.findall(r"(?m)^\| (.*?) \|", page) for text in re.findall(r"`([^`]+)`", cell)]
+    assert len(texts) > 30
+    for text in texts:
+        parts = re.split(r"'[^']*'|[\w.]+_\w+|\w*\d\w*%?(?: GB)?|[:;] |did you mean|\.\.\.| nan$", text)
+        part = max(parts, key=len).strip(" ,?")
+        assert part in code or part == "Buffer has been deleted or donated", text  # the last is JAX's
+
+
 def test_every_variable_of_ours_is_in_the_table():
     read = {
         name

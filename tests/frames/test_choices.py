@@ -38,12 +38,15 @@ def test_a_label_is_left_out_by_losses_of_two_towers_alone():
         sp.config.Task(losses=["l2"])
 
 
-@pytest.mark.parametrize(
-    "given", [{}, {"user": "user"}, {"item": "item"}, {"user": "user", "item": "item", "model": "deepfm"}]
-)
+@pytest.mark.parametrize("given", [{}, {"user": "user"}, {"item": "item"}])
 def test_without_a_target_user_and_item_are_needed(given):
     with pytest.raises(ConfigError, match="give target=, the column to predict; or, for a log of choices"):
         sp.guess(log(), **given)
+
+
+def test_a_log_of_choices_is_for_models_that_match():
+    with pytest.raises(ConfigError, match="is for the models dssm, dssm_v2, sasrec, hstu_match; choose one, or give"):
+        sp.guess(log(), user="user", item="item", model="deepfm")
 
 
 def test_a_column_that_does_not_exist():
