@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from sparrow.cli import completion, configs, data, evaluate, export, plan, predict, recommend, reports, serve, train
+from sparrow.cli import completion, configs, plan, serve, train, trained
 from sparrow.cli.group import GROUP_HELP
 from sparrow.versions import __version__
 
@@ -13,19 +13,19 @@ COMMANDS = (
     configs.init,
     train.train,
     train.tune,
-    evaluate.evaluate,
-    predict.predict,
-    recommend.recommend,
-    export.export,
+    trained.evaluate,
+    trained.predict,
+    trained.recommend,
+    trained.export,
     serve.serve,
-    reports.report,
-    reports.compare,
+    plan.report,
+    plan.compare,
     plan.plan,
     plan.feed,
-    data.sample,
-    recommend.tree,
+    configs.sample,
+    trained.tree,
     configs.import_config,
-    data.vocab,
+    configs.vocab,
     completion.completion,
 )
 

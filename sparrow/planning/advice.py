@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from sparrow import rules
 from sparrow.embedding import TableSpec, table_bytes
-from sparrow.planning.movement import Movement
-from sparrow.planning.sizes import TableSize
+from sparrow.planning.sizes import Movement, TableSize
 from sparrow.reports import size
 from sparrow.rules import Rule
 

@@ -17,9 +17,8 @@ from sparrow.feed import Feed, Pipeline, Prepared, Preparer, alike
 from sparrow.files import AnyPath
 from sparrow.planning.advice import advice, lines_that_fit
 from sparrow.planning.machine import Machine, machine
-from sparrow.planning.movement import Movement, movement
 from sparrow.planning.rehearsal import Rehearsal
-from sparrow.planning.sizes import TableSize, size_of, startup_peak, table_sizes
+from sparrow.planning.sizes import Movement, TableSize, movement, size_of, startup_peak, table_sizes
 from sparrow.reports import size
 from sparrow.runs import Program, as_config
 from sparrow.runs.feed_times import feed_seconds

@@ -12,9 +12,8 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, cast
 
 from sparrow.errors import ConfigError, Problem, shown
-from sparrow.registry.arguments import answering
 from sparrow.registry.reading import REGISTRIES, freeze, make, read, written_fields
-from sparrow.registry.synonyms import nearest
+from sparrow.registry.synonyms import answering, nearest
 
 T = TypeVar("T")
 R = TypeVar("R", bound=type[Any])

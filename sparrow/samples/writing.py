@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from sparrow import config as configs
 from sparrow.config import Config, need
 from sparrow.data import AUTO, Parquet, Split
-from sparrow.samples.columns import TOKENS, Columns, columns
-from sparrow.samples.drawn import KINDS, Drawn
+from sparrow.samples.columns import KINDS, TOKENS, Columns, Drawn, columns
 
 _ITEMS: Final = 64
 _PAIRS: Final = 400

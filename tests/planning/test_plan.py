@@ -13,8 +13,7 @@ from sparrow.cli import main
 from sparrow.embedding import TableSpec
 from sparrow.planning import plan, rehearsal
 from sparrow.planning.advice import advice, lines_that_fit
-from sparrow.planning.movement import Movement, TableMovement
-from sparrow.planning.sizes import TableSize, size_of, step_memory, table_sizes
+from sparrow.planning.sizes import Movement, TableMovement, TableSize, size_of, step_memory, table_sizes
 from tests.conftest import AS_USERS, AVAILABLE
 from tests.runs.cases import IDS, NAMES, case
 

@@ -19,8 +19,7 @@ from sparrow.config.building.two_towers import (
 )
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data, Mask, Tree
-from sparrow.config.sections.model import Model
-from sparrow.config.sections.tables import table_options
+from sparrow.config.sections.model import Model, table_options
 from sparrow.config.sections.tasks import Task
 from sparrow.data import (
     Converter,

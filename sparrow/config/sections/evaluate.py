@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sparrow.config.loading.records import SourceRecord
-from sparrow.config.loading.section import Section
+from sparrow.config.loading.section import Section, SourceRecord
 from sparrow.config.sections.train import Count, Name, NotNegative
 
 

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sparrow.config.loading.records import LearningRate, LossScaleRecord, OptimizerRecord, RuleRecord
-from sparrow.config.loading.section import Section
+from sparrow.config.loading.section import LearningRate, LossScaleRecord, OptimizerRecord, RuleRecord, Section
 from sparrow.embedding import Placement
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]

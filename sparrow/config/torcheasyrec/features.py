@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
-from sparrow.config.torcheasyrec.computed import COMPUTED, each_element, source_fields
-from sparrow.config.torcheasyrec.encoded import Context, encoded_feature
-from sparrow.config.torcheasyrec.entries import Entry, column
-from sparrow.config.torcheasyrec.numbers import dense_fields, missing_number
+from sparrow.config.torcheasyrec.computed import COMPUTED, Entry, column, each_element, source_fields
+from sparrow.config.torcheasyrec.encoded import Context, dense_fields, encoded_feature, missing_number
 from sparrow.config.torcheasyrec.tables import has_ids, rows, table_of
 from sparrow.data import (
     BagSequenceFeature,

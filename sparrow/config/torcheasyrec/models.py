@@ -9,11 +9,10 @@ from sparrow import losses, metrics
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tasks import MetricUse, Task
 from sparrow.config.torcheasyrec import tables
-from sparrow.config.torcheasyrec.architectures import MATCHING, architecture
+from sparrow.config.torcheasyrec.architectures import CODES, MATCHING, SEMANTIC_IDS, architecture, code_task
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.groups import Groups
 from sparrow.config.torcheasyrec.layers import RANKERS, bit_labels, label_name, record
-from sparrow.config.torcheasyrec.semantic_ids import CODES, SEMANTIC_IDS, code_task
 from sparrow.data import Feature, Label
 from sparrow.models import ModelRecord
 

@@ -11,11 +11,10 @@ from sparrow.config.sections.data import Data
 from sparrow.config.sections.tasks import Task
 from sparrow.config.sections.train import Checkpoint, DenseOptimizer
 from sparrow.config.torcheasyrec import tables, text
-from sparrow.config.torcheasyrec.blocks import Block, read
+from sparrow.config.torcheasyrec.blocks import Block, Findings, Outcome, read
+from sparrow.config.torcheasyrec.computed import Entry, entries
 from sparrow.config.torcheasyrec.edits import Edit, edited
-from sparrow.config.torcheasyrec.entries import Entry, entries
 from sparrow.config.torcheasyrec.features import features
-from sparrow.config.torcheasyrec.findings import Findings, Outcome
 from sparrow.config.torcheasyrec.groups import Groups, groups, with_own_tables
 from sparrow.config.torcheasyrec.inputs import cost, has_source, mask, sampled, source
 from sparrow.config.torcheasyrec.models import domain_feature, labels_of, model, tasks, wide_tables

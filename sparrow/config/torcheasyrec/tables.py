@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from sparrow.config.building.assemble import WIDE
-from sparrow.config.sections.tables import HostMemoryOptions, TableOptions
+from sparrow.config.sections.model import HostMemoryOptions, TableOptions
 from sparrow.config.sections.train import TableOptimizer
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.data import DynamicRows, Feature
