@@ -468,22 +468,24 @@ def _readings(
     for name, change in changes.items():
         if name in held.seen.column_names:
             continue
-        if isinstance(change, Mapping) and "kind" in change:
-            change = feature_kinds.read({"name": name, **change})
-        if not isinstance(change, Feature):
+        if (given := _given_feature(name, change)) is None:
             raise ConfigError(f"features: there is no column '{name}': {nearest(name, held.seen.column_names)}")
-        made.append(Reading(name, "", change, "as given"))
+        made.append(Reading(name, "", given, "as given"))
     if not any(reading.feature is not None and reading.feature.table_use is not None for reading in made):
         names = set(held.seen.column_names) - set(changes)
         made = [in_buckets(each, held.seen[each.column], dim) if each.column in names else each for each in made]
     return tuple(made)
 
 
-def _changed(name: str, held: _Given, change: Any, dim: int) -> Reading:
-    if isinstance(change, Feature):
-        return Reading(name, str(held.seen[name].type), change, "as given")
+def _given_feature(name: str, change: Any) -> Feature | None:
+    """Return the feature that a change describes completely; None: it changes a guess."""
     if isinstance(change, Mapping) and "kind" in change:
-        given = feature_kinds.read({"name": name, **change})
+        return feature_kinds.read({"name": name, **change})
+    return change if isinstance(change, Feature) else None
+
+
+def _changed(name: str, held: _Given, change: Any, dim: int) -> Reading:
+    if (given := _given_feature(name, change)) is not None:
         return Reading(name, str(held.seen[name].type), given, "as given")
     forced: Any = "skip" if change is None else None if change == "guess" or isinstance(change, Mapping) else change
     if forced is not None:

@@ -63,7 +63,6 @@ class Parts(NamedTuple):
 
     @property
     def task_towers(self) -> list[dict[str, Any]]:
-        """A small tower for each task."""
         return [{"task": task, "mlp": _SMALL} for task in self.tasks]
 
 

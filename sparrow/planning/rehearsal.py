@@ -37,7 +37,6 @@ class Rehearsal:
         self.starting, self.process, self.work = _beside(self._state), 0, 0
 
     def train(self, feeds: tuple[Feed, ...]) -> None:
-        """Make some steps on the batches of a step."""
         folded = tuple(_folded(self._program.embedder, feed) for feed in feeds)
         lowered = lowered_step(self._program, self._state, folded)
         step = lowered.compile()

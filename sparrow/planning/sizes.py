@@ -158,7 +158,6 @@ class Movement:
 
     @property
     def total(self) -> int:
-        """All bytes."""
         return self.scattered + self.ordered
 
 

@@ -76,7 +76,6 @@ class Registry(Generic[T]):
         return decorate
 
     def names(self) -> list[str]:
-        """Return all registered names, sorted."""
         return sorted(self._records)
 
     def classes(self) -> list[type[T]]:
@@ -84,7 +83,6 @@ class Registry(Generic[T]):
         return [self._records[name] for name in self.names()]
 
     def __contains__(self, name: object) -> bool:
-        """Return whether a name or a class is registered."""
         return name in self._records.values() if isinstance(name, type) else name in self._records
 
     def __getitem__(self, name: str) -> type[T]:

@@ -45,7 +45,6 @@ class Drawn:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return len(self.kinds)
 
     def below(self, column: str, count: int) -> npt.NDArray[np.int64]:

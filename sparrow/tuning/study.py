@@ -43,7 +43,6 @@ class Searched:
         return f"{self.field}={self.choices[0] if self.choices else self.low}"
 
     def suggest(self, trial: Any) -> str:
-        """Return the override that a trial of Optuna suggests."""
         if self.choices:
             return f"{self.field}={trial.suggest_categorical(self.field, list(self.choices))}"
         if isinstance(self.low, int) and isinstance(self.high, int):

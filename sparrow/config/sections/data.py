@@ -25,7 +25,6 @@ class UserItems(Section):
 
     @property
     def table(self) -> EdgeTable:
-        """Return the samplers by name, as for sources."""
         return EdgeTable(self.source, self.user_column, self.item_column)
 
 

@@ -31,7 +31,6 @@ class HostMemoryOptions(Section):
         return self
 
     def record(self) -> HostMemory:
-        """Return the record of `sparrow.TableSpec`."""
         return HostMemory(cache=self.cache, path=self.path)
 
 

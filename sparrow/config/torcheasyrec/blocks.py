@@ -39,21 +39,27 @@ class Outcome:
     is_note: bool = False
 
     def __str__(self) -> str:
-        """Return one line of a report."""
         place = f"line {self.line}" if self.line else "command line"
         return f"{place}: {dotted(self.path)}: {self.value}: {self.text}"
 
 
 class Findings:
-    """Everything that an import learns of a file besides the config."""
+    """Everything that an import learns of a file besides the config.
+
+    Attributes:
+      source: the name of the file.
+      problems: the problems so far.
+      notes: the reasons why fields are accepted without effect.
+      differences: the reasons why fields make other numbers here than in TorchEasyRec.
+    """
 
     def __init__(self, source: str | None = None) -> None:
         self.source = source
         self.problems: list[Problem] = []
         self._given: dict[Place, str] = {}
         self._set: dict[Place, dict[str, None]] = {}
-        self._notes: dict[Place, str] = {}
-        self._differences: dict[Place, str] = {}
+        self.notes: dict[Place, str] = {}
+        self.differences: dict[Place, str] = {}
         self._part = ""
 
     @contextlib.contextmanager
@@ -74,27 +80,19 @@ class Findings:
             self._part = before
 
     def give(self, place: Place, value: str) -> None:
-        """Take a field of the file, with its value; one of several is joined to the others."""
+        """Record a field of the file with its value; one of several is joined to the others."""
         self._given[place] = f"{self._given[place]}, {value}" if place in self._given else value
 
     def use(self, place: Place) -> None:
-        """Take it that the field sets the current part of the config."""
+        """Record that the field sets the current part of the config."""
         if self._part:
             self._set.setdefault(place, {})[self._part] = None
-
-    def note(self, place: Place, text: str) -> None:
-        """Take it that the field is accepted without effect."""
-        self._notes[place] = text
-
-    def differ(self, place: Place, text: str) -> None:
-        """Take it that the field sets something whose numbers are not TorchEasyRec's."""
-        self._differences[place] = text
 
     def refuse_unread(self) -> None:
         """Add a problem for each field that nothing read: nothing is skipped in silence."""
         refused = {(problem.path, problem.line) for problem in self.problems}
         for place in self._given:
-            if place not in self._set and place not in self._notes and place not in refused:
+            if place not in self._set and place not in self.notes and place not in refused:
                 self.problems.append(Problem(place[0], "has no effect in this config; remove it", place[1]))
 
     def outcomes(self) -> list[Outcome]:
@@ -105,13 +103,13 @@ class Findings:
             path, line = place
             if place in refused:
                 text = f"refused: {refused[place]}"
-            elif place in self._notes:
-                text = f"no effect: {self._notes[place]}"
+            elif place in self.notes:
+                text = f"no effect: {self.notes[place]}"
             else:
                 text = f"sets {', '.join(self._set.get(place, ())) or 'nothing, because of the problems above'}"
-                if place in self._differences:
-                    text += f"; differs: {self._differences[place]}"
-            made.append(Outcome(path, line, value, text, place in self._notes))
+                if place in self.differences:
+                    text += f"; differs: {self.differences[place]}"
+            made.append(Outcome(path, line, value, text, place in self.notes))
         return made
 
     def raise_problems(self) -> None:
@@ -180,12 +178,12 @@ class Block:
         """Record that these fields, where they are given, have no effect here."""
         for field in fields:
             if field in self.given:
-                self.findings.note(self.place(field), text)
+                self.findings.notes[self.place(field)] = text
 
     def differ(self, text: str, field: str) -> None:
         """Record that a field, where it is given, makes other numbers here than in TorchEasyRec."""
         if field in self.given:
-            self.findings.differ(self.place(field), text)
+            self.findings.differences[self.place(field)] = text
 
     def note_all(self, text: str) -> None:
         """Record that no field of this message, or below it, has an effect here."""
@@ -304,7 +302,7 @@ def _value(spec: FieldSpec, value: text.Value, where: Block, field: text.Field, 
     if converted is None:
         where.fail(f"must be {_wanted(spec)}, got {_shown(value)}", field.name)
     if spec.note or (spec.fixed and converted == spec.default):
-        where.findings.note(place, spec.note or "it is the default, and the only value")
+        where.findings.notes[place] = spec.note or "it is the default, and the only value"
     return converted
 
 

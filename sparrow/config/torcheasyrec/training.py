@@ -8,9 +8,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
 from sparrow import dense, rules, schedules
-from sparrow.config.sections.evaluate import Evaluate
 from sparrow.config.sections.tasks import Task
-from sparrow.config.sections.train import BestBy, Checkpoint, DenseOptimizer, DensePart, StartFrom, Summary, Train
+from sparrow.config.sections.train import (
+    BestBy,
+    Checkpoint,
+    DenseOptimizer,
+    DensePart,
+    Evaluate,
+    StartFrom,
+    Summary,
+    Train,
+)
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.layers import record
 from sparrow.config.torcheasyrec.messages import MESSAGES
@@ -22,10 +30,10 @@ from sparrow.tasks import named_metrics
 PRECISIONS: Final[dict[str, Any]] = {"": "float32", "BF16": "bfloat16", "FP16": "float16"}
 
 
-def train(block: Block, batch_size: int, optimizers: Mapping[str, Any], **fields: Any) -> Train:
+def train(block: Block, batch_size: int, **fields: Any) -> Train:
     """Return the section of ``train_config``, with TorchEasyRec's counts of micro-batches as optimizer steps.
 
-    ``optimizers``: the fields sparse_optimizer and dense_optimizer, from `optimizers_of`; ``fields``: others.
+    ``fields``: those that are made already, such as the optimizers of `optimizers_of`.
     """
     accumulate = block["gradient_accumulation_steps"] or 1
     precision = block["mixed_precision"]
@@ -36,7 +44,6 @@ def train(block: Block, batch_size: int, optimizers: Mapping[str, Any], **fields
     scaler, ema, path = block["grad_scaler"], block["dense_optimizer"]["ema"], block["fine_tune_checkpoint"]
     return block.make(
         Train,
-        **optimizers,
         batch_size=batch_size,
         accumulate=accumulate,
         precision=PRECISIONS[precision],
@@ -183,26 +190,6 @@ def check_precision(block: Block | None, train: Train, use_ema: bool | None) -> 
         block.fail(f"differs from evaluation; remove it, and add {option} to sparrow export", "use_dense_ema")
 
 
-_RULES: Final[Mapping[str, Callable[..., rules.Rule]]] = {
-    "FusedSGDOptimizer": rules.SGD,
-    "FusedAdagradOptimizer": rules.Adagrad,
-    "FusedAdamOptimizer": rules.Adam,
-    "FusedLarsSGDOptimizer": rules.LarsSGD,
-    "FusedLAMBOptimizer": rules.LAMB,
-    "FusedPartialRowWiseLAMBOptimizer": rules.PartialRowwiseLAMB,
-    "FusedPartialRowWiseAdamOptimizer": rules.PartialRowwiseAdam,
-    "FusedRowWiseAdagradOptimizer": rules.RowwiseAdagrad,
-    "FusedAdadeltaOptimizer": rules.Adadelta,
-    "FusedRMSpropOptimizer": rules.RMSprop,
-}
-_DENSE: Final[Mapping[str, Callable[..., dense.DenseOptimizer]]] = {
-    "SGDOptimizer": dense.SGD,
-    "AdagradOptimizer": dense.Adagrad,
-    "AdamOptimizer": dense.Adam,
-    "AdamWOptimizer": dense.AdamW,
-    "AdadeltaOptimizer": dense.Adadelta,
-    "RMSpropOptimizer": dense.RMSprop,
-}
 _SCHEDULES: Final[Mapping[str, Callable[..., Callable[[Any], Any]]]] = {
     "ExponentialDecayLR": schedules.exponential_decay,
     "ManualStepLR": schedules.manual_steps,
@@ -224,7 +211,10 @@ def sparse_rule(block: Block, accumulate: int) -> rules.Rule:
     if optimizer.kind == "FusedRowWiseAdagradOptimizer":
         options |= _row_wise_decay(optimizer)
     options["learning_rate"] = learning_rate(optimizer, rate, accumulate)
-    return record(optimizer, _RULES[optimizer.kind], **options)
+    # Our rules have the names of the messages: FusedRowWiseAdagradOptimizer is RowwiseAdagrad.
+    name = optimizer.kind.removeprefix("Fused").removesuffix("Optimizer").replace("RowWise", "Rowwise")
+    rule: rules.Rule = record(optimizer, getattr(rules, name), **options)
+    return rule
 
 
 def dense_optimizer(block: Block, accumulate: int, clipping: Block | None) -> DenseOptimizer:
@@ -249,7 +239,7 @@ def dense_optimizer(block: Block, accumulate: int, clipping: Block | None) -> De
 
 def _dense_group(optimizer: Block, rate: Block, accumulate: int) -> dict[str, Any]:
     return {
-        "optimizer": record(optimizer, _DENSE[optimizer.kind]),
+        "optimizer": record(optimizer, getattr(dense, optimizer.kind.removesuffix("Optimizer"))),
         "learning_rate": learning_rate(optimizer, rate, accumulate),
         "weight_decay" if optimizer.kind == "AdamWOptimizer" else "l2": optimizer["weight_decay"],
     }
