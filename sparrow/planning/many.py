@@ -25,7 +25,7 @@ import numpy as np
 
 from sparrow.config import Config, ConfigError, Problem
 from sparrow.embedding import Choice, Links, Placement, Sizes, choose_placement, imagined_mesh, kind_of
-from sparrow.planning.planning import Plan
+from sparrow.planning.planning import Plan, without_mesh
 from sparrow.planning.sizes import TableSize
 from sparrow.runs import Program
 from sparrow.runs.loop.placing import fields_of, first_lookups
@@ -137,7 +137,7 @@ def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: 
     """
     links = links or Links()
     _refuse(config, devices, processes)
-    program = Program.of(_alone(config))
+    program = Program.of(without_mesh(config))
     lookups = first_lookups(config, program.assembly, devices)
     given: Any = "auto" if config.train.mesh is None or config.train.mesh.data != devices else config.train.mesh.given()
     choice = (
@@ -191,10 +191,6 @@ def _refuse(config: Config, devices: int, processes: int) -> None:
         problems.append(Problem(("train", "batch_size"), f"{text}; give a multiple of {devices}"))
     if problems:
         raise ConfigError(problems)
-
-
-def _alone(config: Config) -> Config:
-    return config.model_copy(update={"train": config.train.model_copy(update={"mesh": None})})
 
 
 def _free(plan: Plan) -> int | None:

@@ -190,6 +190,6 @@ def yaml_classes() -> tuple[Any, Any]:
 
     number = re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
     for cls in (Loader, Dumper):
-        cls.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))  # type: ignore[no-untyped-call]
+        cls.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
     Dumper.add_representer(str, Dumper.represent_str)
     return Loader, Dumper

@@ -82,11 +82,16 @@ class DenseOptimizer(DenseGroup):
         return self
 
 
+def _refuse_both(steps: int | None, epochs: int | None) -> None:
+    if steps is not None and epochs is not None:
+        raise ValueError(f"every_steps ({steps}) and every_epochs ({epochs}) exclude each other; keep one")
+
+
 class BestBy(Section):
     """The criterion of the best checkpoint."""
 
     metric: Name
-    """The metric to compare, by its name in the results, such as auc; or loss."""
+    """The metric to watch, by its name in the results, such as auc; or loss."""
     mode: Literal["max", "min"]
     """Whether more is better, or less."""
 
@@ -150,10 +155,7 @@ class Checkpoint(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Checkpoint:
-        if self.every_steps is not None and self.every_epochs is not None:
-            raise ValueError(
-                f"every_steps ({self.every_steps}) and every_epochs ({self.every_epochs}) exclude each other; keep one"
-            )
+        _refuse_both(self.every_steps, self.every_epochs)
         return self
 
 
@@ -291,13 +293,9 @@ class Train(Section):
         return self
 
 
-class EarlyStopping(Section):
+class EarlyStopping(BestBy):
     """End training early after evaluations without improvement."""
 
-    metric: Name
-    """The metric to watch, by its name in the results, such as auc; or loss."""
-    mode: Literal["max", "min"]
-    """Whether more is better, or less."""
     patience: Count = 1
     """Evaluations in a row without improvement after which training ends."""
     min_change: NotNegative = 0.0
@@ -343,10 +341,7 @@ class Evaluate(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Evaluate:
-        if self.every_steps is not None and self.every_epochs is not None:
-            raise ValueError(
-                f"every_steps ({self.every_steps}) and every_epochs ({self.every_epochs}) exclude each other; keep one"
-            )
+        _refuse_both(self.every_steps, self.every_epochs)
         if self.early_stopping is not None and self.every_steps is None and self.every_epochs is None:
             raise ValueError("early_stopping needs evaluations to watch; add every_steps or every_epochs")
         return self

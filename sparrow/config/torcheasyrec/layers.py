@@ -221,7 +221,7 @@ def _actions(block: Block) -> Actions | None:
     if block["action_mlp"] is None:
         block.fail("is required with action_encoder", "action_mlp")
     _, chosen = block["action_encoder"].choose("action_encoder")
-    return chosen.make(
+    made: Actions = chosen.make(
         Actions,
         embedding_dim=chosen["action_embedding_dim"],
         bitmasks=chosen["action_weights"],
@@ -229,6 +229,7 @@ def _actions(block: Block) -> Actions | None:
         watchtime_thresholds=chosen["watchtime_to_action_thresholds"],
         watchtime_bitmasks=chosen["watchtime_to_action_weights"],
     )
+    return made
 
 
 def _periods(block: Block) -> tuple[TimePeriod, ...]:
