@@ -113,7 +113,7 @@ def collect_next_to_nothing() -> None:
 
 
 def collect_seldom() -> None:
-    """Collect garbage seldom from now on, in the whole process, and never among the objects that exist by now."""
+    """Collect garbage seldom from now on, in the complete process, and never among the objects that exist by now."""
     gc.freeze()
     gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
 

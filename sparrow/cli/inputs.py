@@ -119,7 +119,7 @@ def make_folder(folder: AnyPath) -> None:
 
 
 def write_table(table: Any, path: str) -> None:
-    """Write an Arrow table into a Parquet file, whole or not at all, and make its folder."""
+    """Write an Arrow table into a Parquet file, completely or not at all, and make its folder."""
     import pyarrow.parquet as pq
 
     from sparrow.files import at, replacing

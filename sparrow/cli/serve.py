@@ -56,7 +56,7 @@ def serve(options: argparse.Namespace) -> None:
     from sparrow import processes, server
 
     if options.workers > 1 and not options.worker:
-        given = [text for text in options.arguments if text != "--quiet"]  # their lines tell when they are ready
+        given = [text for text in options.arguments if text != "--quiet"]  # their lines show when they are ready
         worker = [sys.executable, "-m", "sparrow.cli", *given, "--worker", "--port"]
         how = options.workers, options.host, options.port, lambda port: [*worker, str(port)]
         if code := server.supervised(*how, note):

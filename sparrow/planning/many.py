@@ -212,10 +212,10 @@ def _alternatives(choice: Choice, table: str) -> dict[str, tuple[int, float]]:
 def _traffic(mesh: Any, lookups: Mapping[str, Any]) -> tuple[dict[str, StackTraffic], Any, int]:
     """Route a batch: the exchange by stack, the bytes of rows that each device reads, and the collectives of a step."""
     measured = mesh.measure(lookups)
-    room = Sizes().fit(mesh.settle(measured.needs))
+    capacity = Sizes().fit(mesh.settle(measured.needs))
     tables = {stack.name: stack for stack in mesh.stacks}
     made, read, collectives = {}, np.zeros(mesh.shards.count), 0
-    for name, traffic in mesh.traffic(measured, room).items():
+    for name, traffic in mesh.traffic(measured, capacity).items():
         routed, layout, stack = measured.routed[name], mesh.layouts[name], tables[name]
         by_owner = traffic.vectors.sum(axis=0)
         if traffic.exchange == "pooled":

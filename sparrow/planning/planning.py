@@ -61,10 +61,12 @@ class Machine:
 def machine(row_bytes: Iterable[int]) -> Machine:
     """Look and measure; ``row_bytes``: the sizes of rows that matter."""
     host, devices = host_memory(), device_memory()
-    room = min([place.free for place in (host, *devices) if place.free is not None], default=8 * PROBE_BYTES)
+    free = min([place.free for place in (host, *devices) if place.free is not None], default=8 * PROBE_BYTES)
     dims = {size: max(size // 4, 1) for size in sorted(set(row_bytes))}
-    numbers = int(min(PROBE_BYTES, room // 8)) // 4
-    together = math.lcm(*dims.values())  # one array serves tables of all these dims, where it holds whole rows of each
+    numbers = int(min(PROBE_BYTES, free // 8)) // 4
+    together = math.lcm(
+        *dims.values()
+    )  # one array serves tables of all these dims, where its size is a multiple of each
     shared = jnp.ones(max(numbers // together, 1) * together) if together <= numbers else None
     rates = {
         size: row_seconds(jnp.ones(max(numbers // dim, 1) * dim) if shared is None else shared, dim)

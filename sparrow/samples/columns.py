@@ -88,7 +88,7 @@ TOKENS: Final = "abcdefghijklmnop"
 
 
 def columns(config: Config, drawn: Drawn) -> Columns:
-    """Return the columns of ``config``, one value a row."""
+    """Return the columns of ``config``, one value per row."""
     data, candidates = need(config.data, "data"), has_candidates(config)
     # All sequences of a row have one length: features of one history go together. Some are empty, but for candidates.
     lengths = drawn.rng.integers(1 if candidates else 0, _LONGEST, drawn.rows)

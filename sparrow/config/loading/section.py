@@ -146,7 +146,7 @@ def problems(error: ValidationError, data: Mapping[str, Any], names: Iterable[st
             # Entries that are wrong do not count for pydantic, and are problems of their own.
             if not _inside_at(data, path):
                 result.append(Problem(path, "must not be empty"))
-        elif cause is not None:  # a check of ours, whose sentence is whole
+        elif cause is not None:  # a check of ours, whose sentence is complete
             result.append(Problem(path, str(cause)))
         elif (sentence := _sentence(item["type"], item)) not in by_type.setdefault(path, []):
             by_type[path].append(sentence)
@@ -164,7 +164,7 @@ def _sentence(kind: str, item: Any) -> str:
 
 
 def _given(path: Path, data: Any) -> str:
-    """Return the tail of the sentence: the value, where there is one and it is not the whole config."""
+    """Return the tail of the sentence: the value, where there is one and it is not the complete config."""
     value = _inside_at(data, path)
     return f", got {shown(value)}" if path and value is not _NOTHING else ""
 

@@ -14,7 +14,7 @@ from sparrow.config.sections.train import Evaluate, Export, Name, Train
 
 
 class Config(Section):
-    """A whole config.
+    """A complete config.
 
     >>> config = Config(
     ...     train={

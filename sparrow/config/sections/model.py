@@ -55,7 +55,7 @@ class TableOptions(Section):
     """How some tables are kept, and what they start from."""
 
     tables: Names
-    """Regular expressions that match whole names of tables; a plain name matches itself."""
+    """Regular expressions that match complete names of tables; a plain name matches itself."""
     initializer: InitializerRecord | None = None
     """The initial values. Default: uniform within ±1/√rows."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"

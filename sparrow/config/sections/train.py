@@ -30,7 +30,7 @@ class TableOptimizer(Section):
     """Tables that get a rule of their own."""
 
     tables: Names
-    """Regular expressions that match whole names of tables; a plain name matches itself."""
+    """Regular expressions that match complete names of tables; a plain name matches itself."""
     optimizer: RuleRecord
     """Their rule; with the learning rate 0 they are frozen."""
 
@@ -60,7 +60,7 @@ class DensePart(DenseGroup):
     """Dense parameters that are trained in a way of their own."""
 
     patterns: Names
-    """Regular expressions that match whole parameter paths, such as tower/.*/kernel."""
+    """Regular expressions that match complete parameter paths, such as tower/.*/kernel."""
 
 
 class DenseOptimizer(DenseGroup):

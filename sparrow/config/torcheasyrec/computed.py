@@ -67,7 +67,7 @@ class Entry:
 def entries(blocks: Sequence[Block], grouped: Collection[str] = ()) -> list[Entry]:
     """Return all features; two of one name are a problem.
 
-    ``grouped``: the names in the groups of the model. They tell how members of sequences are named: ``clicks__item``,
+    ``grouped``: the names in the groups of the model. Members of sequences are named after them: ``clicks__item``,
     or ``clicks_item``, which TorchEasyRec writes with USE_RTP=1 in its environment.
     """
     found: dict[str, Entry] = {}

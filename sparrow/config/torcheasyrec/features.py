@@ -68,7 +68,7 @@ def feature_of(entry: Entry, context: Context) -> Feature:
 def _ids(entry: Entry, context: Context, otherwise: str | None = None) -> IdFeature:
     """Return ids of a column; ``otherwise``: the id of a missing value where the file gives none."""
     block = entry.block
-    # One id a row needs no pooling, and can share the table of features with any pooling.
+    # One id per row needs no pooling, and can share the table of features with any pooling.
     is_alone = entry.sequence is None and block["value_dim"] == 1 and "pooling" not in block
     return IdFeature(
         entry.name,
