@@ -229,10 +229,9 @@ def guess(
     for name in (*targets, *(each for each in (weight, time) if each), *user, *item):
         if name not in columns:
             raise ConfigError(f"there is no column '{name}': {nearest(name, columns)}")
+    may_be_constant = matching or not held.complete
     tasks = tuple(
-        read_target(
-            name, held.seen[name], _loss_of(loss, name, matching), may_be_constant=matching or not held.complete
-        )
+        read_target(name, held.seen[name], _loss_of(loss, name, matching), may_be_constant=may_be_constant)
         for name in targets
     )
     settings: Settings = NEXT_ITEM if is_next else TWO_TOWERS if matching else RANKING
@@ -298,24 +297,19 @@ def guess(
 def _seen(item: Any, users: Any) -> SequenceFeature:
     """Return the history of an item's feature, in the same table."""
     most = pc.max(pc.value_counts(users).field("counts")).as_py()
-    shared = {
-        name: getattr(item, name)
-        for name in ("embedding_dim", "num_buckets", "hash_bucket_size", "vocabulary", "unknown")
-    }
+    same = ("embedding_dim", "num_buckets", "hash_bucket_size", "vocabulary", "unknown")
+    shared = {name: getattr(item, name) for name in same}
     options: dict[str, Any] = {**shared, "table": item.table_use.table, "max_length": max(min(LENGTH, most - 1), 1)}
     return SequenceFeature(SEEN, column=f"{item.column or item.name}_history", **options)
 
 
 def _only(named: set[str], readings: Sequence[Reading], other: Mapping[str | None, str]) -> tuple[Reading, ...]:
     """Return the readings with columns left out that are not ``named``; ``other``: the other uses of columns."""
-
-    def kept(reading: Reading) -> Reading:
-        if reading.column in named:
-            return reading
-        why = other.get(reading.column, "left out: it is neither in user= nor in item=")
-        return reading._replace(feature=None, words=why)
-
-    return tuple(map(kept, readings))
+    why = "left out: it is neither in user= nor in item="
+    return tuple(
+        each if each.column in named else each._replace(feature=None, words=other.get(each.column, why))
+        for each in readings
+    )
 
 
 def _no_features(readings: Sequence[Reading]) -> str:
@@ -340,10 +334,8 @@ def _loss_of(loss: str | Mapping[str, str] | None, target: str, matching: bool) 
 def _readings(
     held: Given, others: set[str | None], changes: Mapping[str, FeatureGuess], dim: int
 ) -> tuple[Reading, ...]:
-    made = []
-    for name in held.seen.column_names:
-        if name not in others:
-            made.append(_changed(name, held, changes.get(name, "guess"), dim))
+    own = [name for name in held.seen.column_names if name not in others]
+    made = [_changed(name, held, changes.get(name, "guess"), dim) for name in own]
     for name, change in changes.items():
         if name in held.seen.column_names:
             continue
