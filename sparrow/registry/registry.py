@@ -76,6 +76,7 @@ class Registry(Generic[T]):
         return decorate
 
     def names(self) -> list[str]:
+        """Return all registered names, sorted."""
         return sorted(self._records)
 
     def classes(self) -> list[type[T]]:
