@@ -14,7 +14,7 @@ import numpy as np
 from sparrow import cli
 from sparrow.checkpoint import CheckpointError, Checkpoints, Key, Saved, TableRows, Vanished
 from sparrow.config import ConfigError, dumps, from_mapping, loads
-from sparrow.config.loading.overrides import override
+from sparrow.config.loading.files import override
 from sparrow.data import DataError
 from tests.runs.cases import BASE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from sparrow.processes import Restarts
@@ -89,8 +89,8 @@ def names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-def _step(text: str) -> int | Literal["best", "last"]:
-    if text == "best" or text == "last":
+def _step(text: str) -> int | str:
+    if text in ("best", "last"):
         return text
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a step (an integer of at least 1, best or last), got '{text}'")

@@ -11,13 +11,19 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sparrow.cli.output import Mistake, begin, error_lines, note, set_quiet
+from sparrow.cli.output import FAILED, USER_ERROR, Mistake, begin, error_lines, note, set_quiet
 from sparrow.cli.parsing import parsed
 from sparrow.versions import __version__
 
-FAILED: Final = 1
-USER_ERROR: Final = 2
 INTERRUPTED: Final = 130
+_CODES: Final = {
+    ("sparrow.errors", "ConfigError"): USER_ERROR,
+    ("sparrow.errors", "DataError"): USER_ERROR,
+    ("sparrow.checkpoint.errors", "CheckpointError"): USER_ERROR,
+    ("sparrow.runs.errors", "FolderError"): USER_ERROR,
+    ("sparrow.runs.errors", "RunError"): FAILED,  # of a run that was started correctly
+}
+"""The exit codes of errors, by module and name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,19 +62,20 @@ def _run(options: argparse.Namespace) -> int:
         return _interrupted(stop)
     except Mistake as error:
         return error_lines(error, USER_ERROR)
-    except _mistakes() as error:
-        return error_lines(error, USER_ERROR)
-    except _imported("sparrow.runs.errors", "RunError") as error:  # a run that was started correctly
-        if isinstance(error, _imported("sparrow.runs.errors", "Elsewhere")):
-            raise
-        return error_lines(error, FAILED)
     except (OSError, MemoryError) as error:
         from sparrow.files import drop_output
 
         drop_output()
         return error_lines(_sentence(error), FAILED)
-    except RuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):  # XLA's name for it
+    except Exception as error:
+        # A module that was never imported never raised.
+        of_runs = sys.modules.get("sparrow.runs.errors")
+        if of_runs is not None and isinstance(error, of_runs.Elsewhere):
+            raise
+        for (module, name), code in _CODES.items():
+            if module in sys.modules and isinstance(error, getattr(sys.modules[module], name)):
+                return error_lines(error, code)
+        if not isinstance(error, RuntimeError) or "RESOURCE_EXHAUSTED" not in str(error):  # XLA's name for it
             raise
         return error_lines(f"the memory is full: {str(error).splitlines()[0]}", FAILED)
     return 0
@@ -79,23 +86,6 @@ def _sentence(error: OSError | MemoryError) -> str:
         return "the memory is full"
     text = error.strerror or str(error) or type(error).__name__
     return f"{error.filename}: {text}" if error.filename else text
-
-
-def _mistakes() -> tuple[type[Exception], ...]:
-    """Return the errors that are a user's mistake."""
-    from sparrow.errors import ConfigError, DataError
-
-    return (
-        ConfigError,
-        DataError,
-        *_imported("sparrow.checkpoint.errors", "CheckpointError"),
-        *_imported("sparrow.runs.errors", "FolderError"),
-    )
-
-
-def _imported(module: str, name: str) -> tuple[type[Exception], ...]:
-    """Return an error of a module; none where it was never imported, and so never raised."""
-    return (getattr(sys.modules[module], name),) if module in sys.modules else ()
 
 
 def _interrupted(stop: KeyboardInterrupt) -> int:
@@ -123,7 +113,7 @@ def collect_next_to_nothing() -> None:
 
 
 def collect_seldom() -> None:
-    """Collect garbage seldom from now on, in the whole process, and never among the objects that exist by now."""
+    """Collect garbage seldom from now on, in the complete process, and never among the objects that exist by now."""
     gc.freeze()
     gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
 

@@ -12,10 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sparrow.cli.command import arg, at_least_one
-from sparrow.cli.output import Mistake, error_lines, note, silence, tell_errors_to
-
-FAILED, USER_ERROR = 1, 2
-
+from sparrow.cli.output import FAILED, USER_ERROR, Mistake, error_lines, note, silence, tell_errors_to
 
 GROUP_HELP: Final = "SLURM, Open MPI, Kubernetes, TPU slices and torchrun are detected without options."
 GROUP: Final = tuple(

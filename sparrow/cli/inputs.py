@@ -15,25 +15,21 @@ if TYPE_CHECKING:
     from sparrow.config import Config
 
 
-THEIRS: Final = {
-    "train_input_path": "train_input_path",
-    "eval_input_path": "eval_input_path",
-    "fine_tune_checkpoint": "train_config.fine_tune_checkpoint",
+TRAIN_PATH: Final = "data.train.path"
+_PATHS: Final = {
+    "train_input_path": ("train_input_path", TRAIN_PATH, "files to train on, instead of the config's"),
+    "eval_input_path": ("eval_input_path", None, "files to evaluate on, instead of the config's"),
+    "fine_tune_checkpoint": (
+        "train_config.fine_tune_checkpoint",
+        "train.start_from.folder",
+        "folder of a run to take the first weights from",
+    ),
 }
-"""The fields of a TorchEasyRec config that options set."""
-
-OURS: Final = {"train_input_path": "data.train.path", "fine_tune_checkpoint": "train.start_from.folder"}
-"""The fields of a config of Sparrow that the same options set."""
-
+"""By option: the fields of a config of TorchEasyRec and of Sparrow that it sets (see also `given_config`); its help."""
 PATHS: Final = {
     name: arg(f"--{name}", f"--{name.replace('_', '-')}", metavar="PATH", help=text)
-    for name, text in (
-        ("train_input_path", "files to train on, instead of the config's"),
-        ("eval_input_path", "files to evaluate on, instead of the config's"),
-        ("fine_tune_checkpoint", "folder of a run to take the first weights from"),
-    )
+    for name, (_, _, text) in _PATHS.items()
 }
-"""The options of paths."""
 CONFIG: Final = (
     arg("config"),
     OVERRIDES,
@@ -50,20 +46,22 @@ def is_torcheasyrec(path: str) -> bool:
 
 def overrides(options: argparse.Namespace) -> list[str]:
     """Return the overrides of a command, those in TorchEasyRec's own words included."""
-    theirs = is_torcheasyrec(options.config)
+    is_theirs = is_torcheasyrec(options.config)
     found = list(options.overrides)
     if options.edit_config_json is not None:
-        if not theirs:
+        if not is_theirs:
             raise Mistake("--edit_config_json changes configs of TorchEasyRec only; write FIELD=VALUE instead")
         from sparrow import config
 
         found += [f"{edit.path}={edit.value}" for edit in config.from_json(options.edit_config_json)]
-    for option, field in (THEIRS if theirs else OURS).items():  # see also `given_config`
-        value = getattr(options, option)
-        if value is not None and field == OURS["train_input_path"] and not theirs:
-            found += [f"{own}={json.dumps(value)}" for own in _train_paths(options.config)]
-        elif value is not None:
-            found.append(f"{field}={value if theirs else json.dumps(value)}")
+    for option, (theirs, ours, _) in _PATHS.items():
+        if (value := getattr(options, option)) is None:
+            continue
+        if is_theirs:
+            found.append(f"{theirs}={value}")
+        elif ours is not None:
+            fields = _train_paths(options.config) if ours == TRAIN_PATH else [ours]
+            found += [f"{field}={json.dumps(value)}" for field in fields]
     return found
 
 
@@ -77,11 +75,10 @@ def _train_paths(path: str) -> list[str]:
     try:
         data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))["data"]
         train, evaluate = data["train"], data.get("evaluate")
-        inner = "source" if "source" in train else ""
+        if "source" not in train:
+            return [TRAIN_PATH]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):  # reported where it is loaded
-        return [OURS["train_input_path"]]
-    if not inner:
-        return [OURS["train_input_path"]]
+        return [TRAIN_PATH]
     is_other_part = isinstance(evaluate, dict) and evaluate.get("source") == train["source"]
     return ["data.train.source.path", *(["data.evaluate.source.path"] if is_other_part else [])]
 
@@ -129,7 +126,7 @@ def check_output(path: str) -> None:
 
 
 def write_table(table: Any, path: str) -> None:
-    """Write an Arrow table into a Parquet file, whole or not at all, and make its folder."""
+    """Write an Arrow table into a Parquet file, completely or not at all, and make its folder."""
     import pyarrow.parquet as pq
 
     from sparrow.files import at, replacing

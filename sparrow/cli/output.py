@@ -7,10 +7,13 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from typing import Final
 
 _listeners: list[Callable[[str, int], None]] = []
 _silent: list[bool] = []
 _quiet: list[bool] = []
+FAILED: Final = 1
+USER_ERROR: Final = 2
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 """Variables that number the processes of a group."""
 

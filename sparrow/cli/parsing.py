@@ -1,32 +1,79 @@
-"""The parser of all commands."""
+"""The parser of all commands, and ``sparrow completion``: scripts that complete them in a shell."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 
-from sparrow.cli import completion, configs, data, evaluate, export, plan, predict, recommend, reports, serve, train
+from sparrow.cli import configs, plan, serve, train, trained
+from sparrow.cli.command import arg, command
 from sparrow.cli.group import GROUP_HELP
+from sparrow.cli.output import out
 from sparrow.versions import __version__
+
+BASH = """\
+_sparrow() {
+    local word="${COMP_WORDS[COMP_CWORD]}" words
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        words="%(commands)s --help --version"
+    else
+        case "${COMP_WORDS[1]}" in
+%(cases)s
+        esac
+    fi
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
+    if [ "$COMP_CWORD" -gt 1 ] && [ "${word#-}" = "$word" ]; then
+        COMPREPLY+=($(compgen -f -- "$word"))
+    fi
+}
+complete -o filenames -F _sparrow sparrow
+"""
+
+ZSH = """\
+#compdef sparrow
+autoload -Uz bashcompinit && bashcompinit
+"""
+
+
+@command("completion", arg("shell", choices=("bash", "zsh")))
+def completion(options: argparse.Namespace) -> None:
+    """Write a script of completions: source <(sparrow completion bash), or zsh."""
+    out((ZSH if options.shell == "zsh" else "") + _script(make_parser()), end="")
+
+
+def _script(parser: argparse.ArgumentParser) -> str:
+    commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction)).choices
+    cases = "\n".join(
+        f'            {name}) words="{" ".join(_words(command))}" ;;' for name, command in commands.items()
+    )
+    return BASH % {"commands": " ".join(commands), "cases": cases}
+
+
+def _words(command: argparse.ArgumentParser) -> list[str]:
+    """Return the options of a command, and the values of the arguments that have a few."""
+    shown = [action for action in command._actions if action.help != argparse.SUPPRESS]
+    options = [option for action in shown for option in action.option_strings if option.startswith("--")]
+    return options + [str(choice) for action in shown if not action.option_strings for choice in action.choices or ()]
+
 
 COMMANDS = (
     configs.init,
     train.train,
     train.tune,
-    evaluate.evaluate,
-    predict.predict,
-    recommend.recommend,
-    export.export,
+    trained.evaluate,
+    trained.predict,
+    trained.recommend,
+    trained.export,
     serve.serve,
-    reports.report,
-    reports.compare,
+    plan.report,
+    plan.compare,
     plan.plan,
     plan.feed,
-    data.sample,
-    recommend.tree,
+    configs.sample,
+    trained.tree,
     configs.import_config,
-    data.vocab,
-    completion.completion,
+    configs.vocab,
+    completion,
 )
 
 
@@ -67,15 +114,15 @@ def make_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="sparrow", description="Trains recommendation models from a config.")
     parser.add_argument("--version", action="version", version=f"sparrow {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        added = commands.add_parser(command.name, help=command.text, description=command.text)
-        added.set_defaults(command=command)
+    for one in COMMANDS:
+        added = commands.add_parser(one.name, help=one.text, description=one.text)
+        added.set_defaults(command=one)
         added.add_argument("--quiet", action="store_true", help="write only results and errors")
         added.add_argument(
             "--import", dest="imports", action="append", metavar="FILE", help="Python file with parts of your own"
         )
-        grouped = any(argument.of_group for argument in command.arguments)
+        grouped = any(argument.of_group for argument in one.arguments)
         group = added.add_argument_group("several processes", GROUP_HELP) if grouped else added
-        for argument in command.arguments:
+        for argument in one.arguments:
             (group if argument.of_group else added).add_argument(*argument.flags, **argument.options)
     return parser

@@ -46,22 +46,23 @@ from sparrow.config.loading.files import (
     import_report,
     load,
     loads,
+    override,
     path_fields,
     plain,
 )
 from sparrow.config.loading.json_schema import json_schema
-from sparrow.config.loading.overrides import override
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data, Negatives
-from sparrow.config.sections.evaluate import Catalog, EarlyStopping, Evaluate
-from sparrow.config.sections.model import Model
-from sparrow.config.sections.tables import TableOptions
+from sparrow.config.sections.model import Model, TableOptions
 from sparrow.config.sections.tasks import MetricUse, Task
 from sparrow.config.sections.train import (
+    Catalog,
     Checkpoint,
     Deltas,
     DenseOptimizer,
     DensePart,
+    EarlyStopping,
+    Evaluate,
     Export,
     StartFrom,
     TableOptimizer,

@@ -154,8 +154,8 @@ class _Column(NamedTuple):
             is_id = kind == "id" or (kind is None and (few or _sounds_like_ids(self.name) or _look_like_ids(values)))
             return self._ids(values) if is_id else self._number(values)
         if types.is_floating(of) or types.is_decimal(of):
-            whole = _as_integers(values) if kind == "id" or (kind is None and _sounds_like_ids(self.name)) else None
-            return self._number(values) if whole is None else self._ids(whole)
+            integers = _as_integers(values) if kind == "id" or (kind is None and _sounds_like_ids(self.name)) else None
+            return self._number(values) if integers is None else self._ids(integers)
         if types.is_temporal(of):
             return None, TIME
         if not _is_text(of):

@@ -14,7 +14,8 @@ import yaml
 from sparrow import config as configs
 from sparrow.config import ConfigError
 from sparrow.data import DataError, opened
-from sparrow.frames.guessing import SAMPLE, Guess, guess
+from sparrow.frames.guessing import Guess, guess
+from sparrow.frames.rows import SAMPLE
 from sparrow.registry import dump_yaml, nearest
 
 TARGETS: Final = ("label", "target", "click", "clicked", "is_click", "y", "like", "liked", "buy", "purchase", "rating")

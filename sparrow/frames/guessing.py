@@ -10,16 +10,14 @@ import weakref
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TextIO
+from typing import Any, Final, TextIO
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrow import config as configs
 from sparrow import fields, runs
 from sparrow.config import Config, ConfigError
-from sparrow.data import Feature, HeldOut, SequenceFeature, Source, Tables, opened, source_of
+from sparrow.data import Feature, SequenceFeature
 from sparrow.data.features import registry as feature_kinds
 from sparrow.files import replace_file
 from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column, without_repeats
@@ -39,19 +37,10 @@ from sparrow.frames.models import (
     user_of,
     without_clashes,
 )
+from sparrow.frames.rows import TENTH, Given, given_rows, held_events, held_out, share_held_out
 from sparrow.losses import registry as losses
 from sparrow.registry import answering, nearest
 
-SAMPLE: Final = 200_000
-"""Rows of a file that are looked at."""
-FEW: Final = 1_000
-"""Files of fewer rows are cut in two to see that both parts have rows; two towers are judged by as many at least."""
-TENTH: Final = 0.1
-"""The share of the rows that is held out by default."""
-EVALUATION: Final = 0.2
-"""The largest share of a run that evaluations take by default."""
-STEP: Final = 400_000
-"""The fixed time of a training step, in scores of a row and an item: about 2 ms on two cores."""
 TOP: Final = 20
 """The length of the lists that two towers are judged by."""
 ALL: Final = 20_000
@@ -236,17 +225,16 @@ def guess(
     for name, value in (("embedding_dim", embedding_dim), ("batch_size", batch_size), ("epochs", epochs)):
         if value is not None:
             fields.integer(f"guess: {name}", value)
-    held = _given_rows(data, targets, matching)
+    held = given_rows(data, targets, matching)
     columns = held.seen.column_names
     if "" in columns:
         raise ConfigError("a column has an empty name; give it one, or leave the column out")
     for name in (*targets, *(each for each in (weight, time) if each), *user, *item):
         if name not in columns:
             raise ConfigError(f"there is no column '{name}': {nearest(name, columns)}")
+    may_be_constant = matching or not held.complete
     tasks = tuple(
-        read_target(
-            name, held.seen[name], _loss_of(loss, name, matching), may_be_constant=matching or not held.complete
-        )
+        read_target(name, held.seen[name], _loss_of(loss, name, matching), may_be_constant=may_be_constant)
         for name in targets
     )
     settings: Settings = NEXT_ITEM if is_next else TWO_TOWERS if matching else RANKING
@@ -284,13 +272,13 @@ def guess(
     count = items_of(kept, items)
     if is_next:
         made["data"]["negatives"] = {"group": "item", "id_column": item[0], "count": "all" if count <= ALL else 1024}
-        made["data"]["histories"] = {"time_column": time, "max_length": LENGTH, **_held_events(evaluate)}
+        made["data"]["histories"] = {"time_column": time, "max_length": LENGTH, **held_events(evaluate)}
         made["data"] |= {"user_column": user[0], "item_column": item[0]}
         every = 1
         is_evaluated = evaluate is not None
     else:
-        share, every = _share(rows, count, size) if matching and evaluate is True else (TENTH, 1)
-        more, note = _held_out(held, share if evaluate is True else evaluate, evaluate_by, seed)
+        share, every = share_held_out(rows, count, size) if matching and evaluate is True else (TENTH, 1)
+        more, note = held_out(held, share if evaluate is True else evaluate, evaluate_by, seed)
         made["data"] |= more
         notes += note
         is_evaluated = bool(more)
@@ -309,137 +297,22 @@ def guess(
     return Guess(configs.from_mapping(made, overrides=overrides), tasks, readings, notes)
 
 
-class _Given(NamedTuple):
-    """Rows to look at, and their source.
-
-    Attributes:
-      seen: a table of rows.
-      complete: whether these are all rows.
-      train: the source of the rows.
-      rows: the number of rows, or of those that were seen where it is not known.
-      notes: sentences about them.
-    """
-
-    seen: Any
-    complete: bool
-    train: Source
-    rows: int
-    notes: tuple[str, ...] = ()
-
-
-def _given_rows(data: Any, targets: Sequence[str], matching: bool) -> _Given:
-    """Return the rows of data; ``matching``: whether two towers are to learn from rows that were chosen."""
-    source = opened(data)
-    if not isinstance(source, Tables):
-        seen, complete, rows = _sample(source)
-        if matching and targets and pc.any(pc.less_equal(seen[targets[0]].cast(pa.float64()), 0)).as_py():
-            raise ConfigError(f"two towers learn from rows that were chosen; leave out those whose {targets[0]} is 0")
-        return _Given(seen, complete, source, rows)
-    table = source.table
-    notes: tuple[str, ...] = ()
-    if matching and targets and targets[0] in table.column_names:
-        chosen = np.flatnonzero(pc.fill_null(pc.greater(table[targets[0]].cast(pa.float64()), 0), False).to_numpy())
-        if len(chosen) < table.num_rows:
-            notes = (f"two towers learn from the {len(chosen):,} rows whose {targets[0]} is above 0",)
-            source = source.take(chosen)
-            table = source.table
-    if not table.num_rows:
-        raise ConfigError("the data holds no rows")
-    return _Given(table, True, source, table.num_rows, notes)
-
-
-def _sample(source: Source) -> tuple[Any, bool, int]:
-    """Return the first rows of a source, whether these are all, and the number of all where it is known."""
-    names = source.column_names()
-    reader = source.open(names)
-    tables: list[Any] = []
-    while len(tables) < reader.num_chunks and sum(table.num_rows for table in tables) < SAMPLE:
-        tables.append(reader.read(len(tables), "skip").table)
-    if tables and not any(table.num_rows for table in tables):
-        reader.read(0, "error")  # raises the reason why all of its rows were skipped
-    if not any(table.num_rows for table in tables):
-        raise ConfigError("the data holds no rows")
-    seen = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
-    return seen, len(tables) == reader.num_chunks, reader.num_rows or seen.num_rows
-
-
-def _share(rows: int, items: int, batch_size: int) -> tuple[float, int]:
-    """Return the share of rows to hold out, and the epochs between evaluations, so that these take a fifth of a run.
-
-    The unit is the score of a row and an item. A row of two towers meets the batch three times in training (once
-    forward, twice for gradients), besides its part of the `STEP`; in evaluation it meets the batch and all items once.
-
-    >>> _share(600_000, 3_500, 1024), _share(10_000_000, 1_000_000, 1024), _share(5_000, 20_000, 64)
-    ((0.1, 1), (0.00086, 1), (0.1, 1))
-    >>> _share(5_000, 1_000_000, 64)
-    (0.1, 62)
-    """
-    if not items:
-        return TENTH, 1
-    most = EVALUATION / (1 - EVALUATION) * (3 * batch_size + STEP / batch_size) / (batch_size + items)
-    share = float(f"{min(TENTH, max(most, FEW / rows)):.2g}")
-    return share, max(1, round(share / most))
-
-
-def _held_out(held: _Given, evaluate: Any, by: str | None, seed: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the fields of the section ``data`` that give rows to evaluate on, and a sentence about them."""
-    if evaluate is None:
-        return {}, ()
-    if not isinstance(evaluate, float):
-        return {"evaluate": source_of(evaluate, held.train)}, ()
-    fields.number("guess: evaluate", evaluate, above=0, below=1)
-    total = held.rows
-    if isinstance(held.train, Tables) or (held.complete and total < FEW):
-        parts: tuple[Literal["train"], Literal["evaluate"]] = ("train", "evaluate")
-        counts = [_num_rows(HeldOut(held.train, part, evaluate, by, seed)) for part in parts]
-        if not all(counts):
-            raise ConfigError(
-                f"evaluate={evaluate:g} of {total} rows leaves none; give more rows, other data to evaluate on, or "
-                "evaluate=None"
-            )
-        notes: tuple[str, ...] = (f"{counts[1]:,} of {total:,} rows are held out to evaluate on",)
-    else:
-        notes = ()
-    split: dict[str, Any] = {"share": evaluate, **({"seed": seed} if seed else {})}
-    return {"split": split if by is None else {**split, "by": "user", "column": by}}, notes
-
-
-def _held_events(evaluate: Any) -> dict[str, Any]:
-    """Return the fields of the section ``data.histories`` that hold events out."""
-    if evaluate is True or evaluate is None:
-        return {} if evaluate else {"last": 0}
-    if isinstance(evaluate, float):
-        fields.number("guess: evaluate", evaluate, above=0, below=1)
-        return {"newest": evaluate}
-    raise ConfigError("with time=, evaluate is True (the last event of each user), a share of the newest, or None")
-
-
-def _num_rows(source: Source) -> int:
-    reader = source.open(source.column_names()[:1])
-    return sum(reader.read(chunk, "skip").table.num_rows for chunk in range(reader.num_chunks))
-
-
 def _seen(item: Any, users: Any) -> SequenceFeature:
     """Return the history of an item's feature, in the same table."""
     most = pc.max(pc.value_counts(users).field("counts")).as_py()
-    shared = {
-        name: getattr(item, name)
-        for name in ("embedding_dim", "num_buckets", "hash_bucket_size", "vocabulary", "unknown")
-    }
+    same = ("embedding_dim", "num_buckets", "hash_bucket_size", "vocabulary", "unknown")
+    shared = {name: getattr(item, name) for name in same}
     options: dict[str, Any] = {**shared, "table": item.table_use.table, "max_length": max(min(LENGTH, most - 1), 1)}
     return SequenceFeature(SEEN, column=f"{item.column or item.name}_history", **options)
 
 
 def _only(named: set[str], readings: Sequence[Reading], other: Mapping[str | None, str]) -> tuple[Reading, ...]:
     """Return the readings with columns left out that are not ``named``; ``other``: the other uses of columns."""
-
-    def kept(reading: Reading) -> Reading:
-        if reading.column in named:
-            return reading
-        why = other.get(reading.column, "left out: it is neither in user= nor in item=")
-        return reading._replace(feature=None, words=why)
-
-    return tuple(map(kept, readings))
+    why = "left out: it is neither in user= nor in item="
+    return tuple(
+        each if each.column in named else each._replace(feature=None, words=other.get(each.column, why))
+        for each in readings
+    )
 
 
 def _no_features(readings: Sequence[Reading]) -> str:
@@ -462,31 +335,31 @@ def _loss_of(loss: str | Mapping[str, str] | None, target: str, matching: bool) 
 
 
 def _readings(
-    held: _Given, others: set[str | None], changes: Mapping[str, FeatureGuess], dim: int
+    held: Given, others: set[str | None], changes: Mapping[str, FeatureGuess], dim: int
 ) -> tuple[Reading, ...]:
-    made = []
-    for name in held.seen.column_names:
-        if name not in others:
-            made.append(_changed(name, held, changes.get(name, "guess"), dim))
+    own = [name for name in held.seen.column_names if name not in others]
+    made = [_changed(name, held, changes.get(name, "guess"), dim) for name in own]
     for name, change in changes.items():
         if name in held.seen.column_names:
             continue
-        if isinstance(change, Mapping) and "kind" in change:
-            change = feature_kinds.read({"name": name, **change})
-        if not isinstance(change, Feature):
+        if (given := _given_feature(name, change)) is None:
             raise ConfigError(f"features: there is no column '{name}': {nearest(name, held.seen.column_names)}")
-        made.append(Reading(name, "", change, "as given"))
+        made.append(Reading(name, "", given, "as given"))
     if not any(reading.feature is not None and reading.feature.table_use is not None for reading in made):
         names = set(held.seen.column_names) - set(changes)
         made = [in_buckets(each, held.seen[each.column], dim) if each.column in names else each for each in made]
     return tuple(made)
 
 
-def _changed(name: str, held: _Given, change: Any, dim: int) -> Reading:
-    if isinstance(change, Feature):
-        return Reading(name, str(held.seen[name].type), change, "as given")
+def _given_feature(name: str, change: Any) -> Feature | None:
+    """Return the feature that a change describes completely; None: it changes a guess."""
     if isinstance(change, Mapping) and "kind" in change:
-        given = feature_kinds.read({"name": name, **change})
+        return feature_kinds.read({"name": name, **change})
+    return change if isinstance(change, Feature) else None
+
+
+def _changed(name: str, held: Given, change: Any, dim: int) -> Reading:
+    if (given := _given_feature(name, change)) is not None:
         return Reading(name, str(held.seen[name].type), given, "as given")
     forced: Any = "skip" if change is None else None if change == "guess" or isinstance(change, Mapping) else change
     if forced is not None:

@@ -63,7 +63,6 @@ class Parts(NamedTuple):
 
     @property
     def task_towers(self) -> list[dict[str, Any]]:
-        """A small tower for each task."""
         return [{"task": task, "mlp": _SMALL} for task in self.tasks]
 
 
@@ -187,14 +186,9 @@ def model_section(
 ) -> dict[str, Any]:
     """Return the section ``model`` of a config.
 
-    Args:
-      model: its name, or a mapping with its name and options, which replace the defaults.
-      features: all features.
-      tasks: the names of the tasks.
-      groups: the groups of features; None: as the model wants them.
-      item: the features that describe an item, for two towers.
-      classes: the number of classes of the target; 1: it has none.
-      dropout: the share of units that the default layers leave out in training.
+    The options in ``model``, and ``groups`` where they are given, replace the defaults. ``item``: the features that
+    describe an item, for two towers; ``classes``: those of the target, 1 where it has none; ``dropout``: the share of
+    units that the default layers leave out in training.
     """
     given = {"name": model} if isinstance(model, str) else dict(model)
     name = given.get("name")

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from sparrow import rules
 from sparrow.embedding import TableSpec, table_bytes
-from sparrow.planning.movement import Movement
-from sparrow.planning.sizes import TableSize
+from sparrow.planning.sizes import Movement, TableSize
 from sparrow.reports import size
 from sparrow.rules import Rule
 
@@ -28,11 +27,7 @@ SMALLER: Final[Mapping[type[Rule], type[Rule]]] = {
 def advice(specs: Sequence[TableSpec], state: int, movement: Movement, steps: int | None) -> list[str]:
     """Return a line for each change, the one that saves the most first.
 
-    Args:
-      specs: the tables.
-      state: bytes of the complete state.
-      movement: the lookups of a step.
-      steps: the steps that the run makes; None: not known.
+    ``state``: bytes of the complete state; ``movement``: the lookups of a step; ``steps``: those of the run, if known.
     """
     found = [*_row_wise(specs), *_half(specs), *_too_many_rows(specs, movement, steps)]
     found.sort(key=lambda entry: -entry[0])

@@ -25,7 +25,7 @@ import numpy as np
 
 from sparrow.config import Config, ConfigError, Problem
 from sparrow.embedding import Choice, Links, Placement, Sizes, choose_placement, imagined_mesh, kind_of
-from sparrow.planning.planning import Plan
+from sparrow.planning.planning import Plan, without_mesh
 from sparrow.planning.sizes import TableSize
 from sparrow.runs import Program
 from sparrow.runs.loop.placing import fields_of, first_lookups
@@ -137,7 +137,7 @@ def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: 
     """
     links = links or Links()
     _refuse(config, devices, processes)
-    program = Program.of(_alone(config))
+    program = Program.of(without_mesh(config))
     lookups = first_lookups(config, program.assembly, devices)
     given: Any = "auto" if config.train.mesh is None or config.train.mesh.data != devices else config.train.mesh.given()
     choice = (
@@ -193,10 +193,6 @@ def _refuse(config: Config, devices: int, processes: int) -> None:
         raise ConfigError(problems)
 
 
-def _alone(config: Config) -> Config:
-    return config.model_copy(update={"train": config.train.model_copy(update={"mesh": None})})
-
-
 def _free(plan: Plan) -> int | None:
     """Return the bytes of a device for tables; None: not known, or the memory of the host, which all share."""
     free = [place.free for place in plan.machine.devices if place.free is not None]
@@ -216,10 +212,10 @@ def _alternatives(choice: Choice, table: str) -> dict[str, tuple[int, float]]:
 def _traffic(mesh: Any, lookups: Mapping[str, Any]) -> tuple[dict[str, StackTraffic], Any, int]:
     """Route a batch: the exchange by stack, the bytes of rows that each device reads, and the collectives of a step."""
     measured = mesh.measure(lookups)
-    room = Sizes().fit(mesh.settle(measured.needs))
+    capacity = Sizes().fit(mesh.settle(measured.needs))
     tables = {stack.name: stack for stack in mesh.stacks}
     made, read, collectives = {}, np.zeros(mesh.shards.count), 0
-    for name, traffic in mesh.traffic(measured, room).items():
+    for name, traffic in mesh.traffic(measured, capacity).items():
         routed, layout, stack = measured.routed[name], mesh.layouts[name], tables[name]
         by_owner = traffic.vectors.sum(axis=0)
         if traffic.exchange == "pooled":

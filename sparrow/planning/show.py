@@ -1,4 +1,4 @@
-"""Plans as people read them: of one device, and of many."""
+"""Plans as tables, for a terminal: of one device, and of many."""
 
 from __future__ import annotations
 

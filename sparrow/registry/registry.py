@@ -12,9 +12,8 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, cast
 
 from sparrow.errors import ConfigError, Problem, shown
-from sparrow.registry.arguments import answering
 from sparrow.registry.reading import REGISTRIES, freeze, make, read, written_fields
-from sparrow.registry.synonyms import nearest
+from sparrow.registry.synonyms import answering, nearest
 
 T = TypeVar("T")
 R = TypeVar("R", bound=type[Any])
@@ -85,7 +84,6 @@ class Registry(Generic[T]):
         return [self._records[name] for name in self.names()]
 
     def __contains__(self, name: object) -> bool:
-        """Return whether a name or a class is registered."""
         return name in self._records.values() if isinstance(name, type) else name in self._records
 
     def __getitem__(self, name: str) -> type[T]:
@@ -193,6 +191,6 @@ def yaml_classes() -> tuple[Any, Any]:
 
     number = re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
     for cls in (Loader, Dumper):
-        cls.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))  # type: ignore[no-untyped-call]
+        cls.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
     Dumper.add_representer(str, Dumper.represent_str)
     return Loader, Dumper

@@ -1,13 +1,16 @@
-"""Names that users of other libraries come with, the names here, and the nearest valid name for errors.
+"""Names that users of other libraries come with, the names here, and errors that answer with the nearest valid name.
 
 One table for constructors and configs: names of JAX SparseCore, Keras, eFormer, optax, PyTorch, TorchRec, TensorFlow.
+`answering` makes constructors and functions answer so.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
-from typing import Final
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final, TypeVar, cast
 
 _SYNONYMS: Final = {
     # losses
@@ -162,3 +165,42 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
         return f"{UNNEEDED[name]}. {known}"
     close = close or next(iter(difflib.get_close_matches(name, valid, n=1)), None)
     return known if close is None else f"did you mean '{close}'? {known}"
+
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def answering(made: T) -> T:
+    """Make a class or a function raise TypeError with the right name for an argument that it does not have.
+
+    The signature stays as it is. Every registered record is answering; a subclass with an ``__init__`` of its own is
+    not, until it is decorated or registered.
+
+    >>> @answering
+    ... def adam(learning_rate, beta1=0.9, eps=1e-8): ...
+    >>> adam(0.1, b1=0.8)
+    Traceback (most recent call last):
+    TypeError: adam has no argument 'b1': did you mean 'beta1'? Valid names: beta1, eps, learning_rate
+    """
+    inner: Any = vars(made).get("__init__") if isinstance(made, type) else made
+    if inner is None or hasattr(inner, "_answers"):  # an inherited constructor answers, or was not made to
+        return made
+    if inspect.isfunction(inspect.unwrap(inner)) and inspect.unwrap(inner).__code__.co_flags & inspect.CO_VARKEYWORDS:
+        return made
+
+    @functools.wraps(inner)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return inner(*args, **kwargs)
+        except TypeError:  # names are looked at only here: most records are never given a wrong one
+            known = list(inspect.signature(inner).parameters)[isinstance(made, type) :]
+            unknown = [name for name in kwargs if name not in known]
+            if not unknown:
+                raise
+        raise TypeError(f"{made.__name__} has no argument '{unknown[0]}': {nearest(unknown[0], known)}")
+
+    call._answers = True  # type: ignore[attr-defined]
+    if not isinstance(made, type):
+        return cast("T", call)
+    cast("Any", made).__init__ = call
+    return made

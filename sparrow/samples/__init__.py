@@ -1,5 +1,4 @@
 """Files that fit a config: rows with a signal, items, pairs and trees, to try a config without its data."""
 
-from sparrow.samples.columns import columns
-from sparrow.samples.drawn import Drawn
+from sparrow.samples.columns import Drawn, columns
 from sparrow.samples.writing import write

@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from sparrow import config as configs
 from sparrow.config import Config, need
 from sparrow.data import AUTO, Parquet, Split
-from sparrow.samples.columns import TOKENS, Columns, columns
-from sparrow.samples.drawn import KINDS, Drawn
+from sparrow.samples.columns import KINDS, TOKENS, Columns, Drawn, columns
 
 _ITEMS: Final = 64
 _PAIRS: Final = 400
@@ -115,13 +114,9 @@ def _inside(source: Any, stored: Parquet) -> Any:
 
 def _stored(folder: Path, name: str, made: Columns) -> Parquet:
     path = folder / f"{name}.parquet"
-    arrays = {column: np.asarray(values) if _is_plain(values) else values for column, values in made.items()}
+    arrays = {column: values if isinstance(values[0], list) else np.asarray(values) for column, values in made.items()}
     pq.write_table(pa.table(arrays), path)
     return Parquet(str(path))
-
-
-def _is_plain(values: list[Any]) -> bool:
-    return not isinstance(values[0], list)
 
 
 def _items(config: Config, seed: int) -> Columns:

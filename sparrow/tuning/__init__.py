@@ -1,4 +1,3 @@
 """Tuning: a search over fields of a config, with Optuna. ``sparrow tune`` is the command line of it."""
 
-from sparrow.tuning.space import Searched, searched
-from sparrow.tuning.study import Tuned, tune
+from sparrow.tuning.study import Searched, Tuned, searched, tune

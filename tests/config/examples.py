@@ -2,8 +2,7 @@
 
 import copy
 
-from sparrow.config.torcheasyrec.blocks import read
-from sparrow.config.torcheasyrec.findings import Findings
+from sparrow.config.torcheasyrec.blocks import Findings, read
 from sparrow.config.torcheasyrec.text import parse
 
 VALID = {

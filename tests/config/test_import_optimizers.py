@@ -3,8 +3,8 @@
 import pytest
 
 from sparrow import dense, rules, schedules
-from sparrow.config.torcheasyrec.optimizers import dense_optimizer, sparse_rule
 from sparrow.config.torcheasyrec.tables import initializer
+from sparrow.config.torcheasyrec.training import dense_optimizer, sparse_rule
 from sparrow.embedding.initializers import Constant, Normal, Uniform
 from tests.config.examples import block
 

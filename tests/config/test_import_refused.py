@@ -6,8 +6,7 @@ import pytest
 
 from sparrow import config
 from sparrow.config import ConfigError
-from sparrow.config.torcheasyrec.blocks import read
-from sparrow.config.torcheasyrec.findings import Findings
+from sparrow.config.torcheasyrec.blocks import Findings, read
 from sparrow.config.torcheasyrec.groups import groups
 from sparrow.config.torcheasyrec.messages import ENUMS, MESSAGES
 from sparrow.config.torcheasyrec.text import parse

@@ -11,10 +11,9 @@ import pytest
 from sparrow import config, rules, runs
 from sparrow.cli import main
 from sparrow.embedding import TableSpec
-from sparrow.planning import plan, rehearsal
+from sparrow.planning import plan, sizes
 from sparrow.planning.advice import advice, lines_that_fit
-from sparrow.planning.movement import Movement, TableMovement
-from sparrow.planning.sizes import TableSize, size_of, step_memory, table_sizes
+from sparrow.planning.sizes import Movement, TableMovement, TableSize, size_of, step_memory, table_sizes
 from tests.conftest import AS_USERS, AVAILABLE
 from tests.runs.cases import IDS, NAMES, case
 
@@ -121,8 +120,8 @@ def test_the_work_space_of_a_step_is_that_of_its_size(pipeline, is_small, monkey
     feeds, state = (next(iter(batches)).feed,), jax.eval_shape(program.init)
     in_its_size = step_memory(program, state, feeds)
     compiled = []
-    monkeypatch.setattr(rehearsal, "step_memory", lambda *_: compiled.append(1) or in_its_size)
-    made = rehearsal.Rehearsal(program, state)
+    monkeypatch.setattr(sizes, "step_memory", lambda *_: compiled.append(1) or in_its_size)
+    made = sizes.Rehearsal(program, state)
     made.train(feeds)
     assert made.work == in_its_size
     assert (not compiled) == is_small

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from sparrow.config.building.auto_vocabularies import fill_vocabularies
-from sparrow.config.building.label_ranges import checked_label
 from sparrow.config.building.optimizers import table_rules
 from sparrow.config.building.two_towers import (
     candidate_keys,
+    checked_label,
     item_column,
     label_lengths,
     label_of,
@@ -19,8 +19,7 @@ from sparrow.config.building.two_towers import (
 )
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data, Mask, Tree
-from sparrow.config.sections.model import Model
-from sparrow.config.sections.tables import table_options
+from sparrow.config.sections.model import Model, table_options
 from sparrow.config.sections.tasks import Task
 from sparrow.data import (
     Converter,
@@ -119,11 +118,10 @@ def assemble(config: Config) -> Assembly:
     for group, names in model.groups.items():
         for name, lookup in zip(names, groups[group], strict=True):
             if (use := features[name].table_use) is not None:
-                uses[lookup] = (
-                    use
-                    if lookup == name
-                    else dataclasses.replace(use, table=use.table + WIDE, embedding_dim=model.wide_dim)
+                own: dict[str, Any] = (
+                    {} if lookup == name else {"table": use.table + WIDE, "embedding_dim": model.wide_dim}
                 )
+                uses[lookup] = dataclasses.replace(use, **own)
                 ids_of[lookup] = name
     _check_positions(model, groups, uses, {name: features[ids_of.get(name, name)].sequence_length for name in uses})
     try:
@@ -229,16 +227,12 @@ def _masked(config: Config, sampler: Callable[[Reader], Sampler] | None) -> Call
     section: Mask | None = data.mask
     if section is None:
         return sampler
-    known = {feature.name: feature for feature in data.features}
-    for place, name in enumerate(section.features):
-        if name not in known:
-            problem = f"unknown feature '{name}': {nearest(name, known)}"
-            raise ConfigError([Problem(("data", "mask", "features", place), problem)])
+    features = _named(config, "mask", section.features)
 
     def make(examples: Reader) -> Sampler:
         try:
             return Masks(
-                [known[name] for name in section.features],
+                features,
                 examples.schemas[0][1],
                 share=section.share,
                 negatives_share=section.negatives_share,
@@ -251,22 +245,28 @@ def _masked(config: Config, sampler: Callable[[Reader], Sampler] | None) -> Call
     return make
 
 
+def _named(config: Config, section: str, names: Sequence[str]) -> list[Feature]:
+    """Return the features that ``data.<section>.features`` names."""
+    known = {feature.name: feature for feature in need(config.data, "data").features}
+    for place, name in enumerate(names):
+        if name not in known:
+            problem = f"unknown feature '{name}': {nearest(name, known)}"
+            raise ConfigError([Problem(("data", section, "features", place), problem)])
+    return [known[name] for name in names]
+
+
 def _tree(config: Config) -> Callable[[Reader], Sampler]:
     """Return a function that makes the sampler of a tree's nodes."""
     data = need(config.data, "data")
     section: Tree = data.tree
-    known = {feature.name: feature for feature in data.features}
-    for place, name in enumerate(section.features):
-        if name not in known:
-            problem = f"unknown feature '{name}': {nearest(name, known)}"
-            raise ConfigError([Problem(("data", "tree", "features", place), problem)])
+    features = _named(config, "tree", section.features)
     nodes_id = section.nodes_id_column or section.id_column
 
     def make(examples: Reader) -> Sampler:
         _, kinds = examples.schemas[0]
         return TreeSampler(
             section.nodes,
-            [known[name] for name in section.features],
+            features,
             id_column=nodes_id,
             form=section.form,
             counts=section.counts,

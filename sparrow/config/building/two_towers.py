@@ -1,11 +1,14 @@
-"""The columns of users and items, for the losses of two towers, as configs name them or towers imply; candidates."""
+"""The columns of users, items and candidates, as configs name them or towers imply; labels with their checks."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from sparrow.config.sections.config import Config
-from sparrow.config.sections.evaluate import Catalog
 from sparrow.config.sections.tasks import Task
-from sparrow.data import CandidateLabel, Feature, ItemCounts, Label, Source, holds_one_key
+from sparrow.config.sections.train import Catalog
+from sparrow.data import CandidateLabel, CheckedLabel, Feature, ItemCounts, Label, LabelCheck, Source, holds_one_key
 from sparrow.errors import ConfigError, Problem
 from sparrow.losses import Loss, registry
 
@@ -183,3 +186,40 @@ def label_lengths(config: Config) -> list[tuple[str, tuple[str, ...]]]:
         return []
     labels = [name for task in config.tasks.values() for name in read_labels(task)]
     return [(str(config.model.architecture.candidate_group), (sequence.name, *dict.fromkeys(labels)))]
+
+
+def checked_label(config: Config, label: Label, others: Mapping[str, Label]) -> Label:
+    """Return the label with the checks that the losses of its tasks need. ``others``: derived labels, by name."""
+    checks = [
+        check
+        for name, task in config.tasks.items()
+        for loss in task.losses
+        if task.label == label.name and (check := _check(config, name, task, loss, others)) is not None
+    ]
+    if not checks:
+        return label
+    return CheckedLabel(**vars(label), checks=tuple(dict.fromkeys(checks)))
+
+
+def _check(config: Config, name: str, task: Task, loss: Loss, others: Mapping[str, Label]) -> LabelCheck | None:
+    if loss.label_kind not in ("binary", "class"):
+        return None
+    is_class = loss.label_kind == "class"
+    classes = loss.num_classes or _classes_of(config, name)
+    without_space = task.task_space_label is None or task.out_task_space_weight != 0
+    return LabelCheck(
+        user=f"{registry.name_of(loss)} of the task '{name}'",
+        most=1.0 if not is_class else classes - 1 if classes is not None else math.inf,
+        integers=is_class,
+        weight=task.sample_weight,
+        space=None if without_space else others.get(task.task_space_label or "", Label(task.task_space_label or "")),
+    )
+
+
+def _classes_of(config: Config, task: str) -> int | None:
+    """Return the number of logits that the model has for a task; None where its options do not give it."""
+    architecture = None if config.model is None else config.model.architecture
+    towers = getattr(architecture, "task_towers", ())
+    described = next((tower for tower in towers if tower.task == task), architecture)
+    number = getattr(described, "num_classes", None)
+    return number if isinstance(number, int) and number > 1 else None

@@ -1,23 +1,22 @@
-"""Configs in files, texts and plain values: YAML, JSON, Python, and TorchEasyRec's text format."""
+"""Configs in files, texts and plain values: YAML, JSON, Python, TorchEasyRec's text format; overrides of fields."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel
 
-from sparrow.config.loading.overrides import override, parse_override
-from sparrow.config.loading.table_vocabularies import with_table_vocabularies
 from sparrow.config.sections.config import Config
 from sparrow.data import source_of
-from sparrow.errors import ConfigError, Problem, shown
+from sparrow.errors import ConfigError, Problem, dotted, shown
 from sparrow.errors import Path as FieldPath
 from sparrow.files import AnyPath, at, run_file
 from sparrow.optimizer import LossScale
-from sparrow.registry import dump_yaml, freeze, nearest, written, yaml_classes
+from sparrow.registry import dump_yaml, freeze, load_yaml, nearest, written, yaml_classes
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".config")
 DATA_SUFFIXES: Final = (".csv", ".tsv", ".parquet")
@@ -255,3 +254,127 @@ def plain(value: Any, defaults: bool = False, where: str = "config") -> Any:
         return [plain(item, defaults, where) for item in value]
     made = written(value, defaults=defaults, where=where)
     return made or True if isinstance(value, LossScale) else made
+
+
+_STEP: Final = re.compile(r"([A-Za-z_][\w-]*)|\[(\d{1,9})\]", re.ASCII)
+
+
+def override(data: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """Return ``data`` with one field set; the value is read as YAML.
+
+    A mapping that is not there yet is made; a place in a list must be there. ``null`` sets None.
+
+    >>> override({"train": {"steps": 10}}, "train.dense_optimizer.learning_rate=1e-3")
+    {'train': {'steps': 10, 'dense_optimizer': {'learning_rate': 0.001}}}
+    >>> override({"losses": ("l2",)}, "losses[1]=jrc")
+    Traceback (most recent call last):
+    sparrow.errors.ConfigError: losses[1]: there is no such place, the list has 1
+    """
+    path, value = parse_override(text)
+    return dict(_set(data, path, value, ()))
+
+
+def parse_override(text: str) -> tuple[FieldPath, Any]:
+    """Return the field and the value of an override."""
+    where, equals, value = text.partition("=")
+    path = _path(where.strip())
+    if not equals or path is None:
+        raise ConfigError(f"an override is written field.field=value or field[0].field=value, got {shown(text)}")
+    import yaml
+
+    try:
+        return path, load_yaml(value)
+    except RecursionError:
+        raise ConfigError([Problem(path, "the override is nested too deeply")]) from None
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError, KeyError, IndexError, AttributeError):
+        raise ConfigError([Problem(path, f"the override's value is not YAML: {shown(value)}")]) from None
+
+
+def _path(text: str) -> FieldPath | None:
+    """``tasks.click.losses[0]`` as keys and positions; None where it is not written so."""
+    path: list[str | int] = []
+    for part in text.split("."):
+        steps = list(_STEP.finditer(part))
+        if "".join(step.group() for step in steps) != part or not steps or steps[0].group(1) is None:
+            return None
+        if any(step.group(1) for step in steps[1:]):
+            return None
+        path += [step.group(1) or int(step.group(2)) for step in steps]
+    return tuple(path)
+
+
+def _set(node: Any, path: FieldPath, value: Any, done: FieldPath) -> Any:
+    if not path:
+        return value
+    key, rest = path[0], path[1:]
+    here = (*done, key)
+    if isinstance(key, int):
+        if not isinstance(node, list | tuple):
+            raise ConfigError([Problem(done, f"is not a list, so {dotted(here)} cannot be set")])
+        if key >= len(node):
+            raise ConfigError([Problem(here, f"there is no such place, the list has {len(node)}")])
+        return (*node[:key], _set(node[key], rest, value, here), *node[key + 1 :])
+    if isinstance(node, str):
+        node = {"name": node}  # a record that is written by its name alone
+    if node is None:
+        node = {}
+    if not isinstance(node, Mapping):
+        raise ConfigError([Problem(done, f"is {shown(node)}, so {dotted(here)} cannot be set")])
+    return {**node, key: _set(node.get(key), rest, value, here)}
+
+
+DYNAMIC: Final = "dynamic"
+KINDS: Final = ("id", "sequence")
+MAPPINGS: Final = ("num_buckets", "hash_bucket_size", "vocabulary", DYNAMIC)
+
+
+def with_table_vocabularies(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a config's fields with the vocabularies of tables given to their features; other fields are not checked.
+
+    >>> feature = {"kind": "id", "name": "user", "embedding_dim": 4}
+    >>> made = with_table_vocabularies({"data": {"features": [feature]},
+    ...                                 "model": {"tables": [{"tables": ["user"], "dynamic": {"rows": 9}}]}})
+    >>> made["data"]["features"][0]["dynamic"], made["model"]["tables"]
+    ({'rows': 9}, [])
+    """
+    model, data = fields.get("model"), fields.get("data")
+    entries = _list(model, "tables")
+    if not any(isinstance(entry, Mapping) and entry.get(DYNAMIC) is not None for entry in entries):
+        return fields
+    features = [dict(each) if isinstance(each, Mapping) else each for each in _list(data, "features")]
+    left = []
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, Mapping) or entry.get(DYNAMIC) is None:
+            left.append(entry)
+            continue
+        where = ("model", "tables", number, DYNAMIC)
+        found = [each for each in features if isinstance(each, dict) and _reads(each, entry.get("tables", ()))]
+        if not found:
+            raise ConfigError([Problem(where, "no id or sequence feature reads one of these tables")])
+        for each in found:
+            if own := [field for field in MAPPINGS if each.get(field) is not None]:
+                text = f"the feature '{each.get('name')}' of this table has {own[0]} of its own; remove one of them"
+                raise ConfigError([Problem(where, text)])
+            each[DYNAMIC] = entry[DYNAMIC]
+        others = {field: value for field, value in entry.items() if field != DYNAMIC}
+        if others.keys() != {"tables"}:
+            left.append(others)
+    assert isinstance(model, Mapping)
+    assert isinstance(data, Mapping)
+    return {**fields, "model": {**model, "tables": left}, "data": {**data, "features": features}}
+
+
+def _list(section: Any, field: str) -> Sequence[Any]:
+    given = section.get(field) if isinstance(section, Mapping) else None
+    return given if isinstance(given, list | tuple) else ()
+
+
+def _reads(feature: Mapping[str, Any], patterns: Any) -> bool:
+    name = feature.get("table") or feature.get("name")
+    if feature.get("kind") not in KINDS or not isinstance(name, str):
+        return False
+    given: Iterable[Any] = [patterns] if isinstance(patterns, str) else patterns
+    try:
+        return any(isinstance(pattern, str) and re.fullmatch(pattern, name) for pattern in given)
+    except (re.error, TypeError):  # reported where the entry is checked
+        return False

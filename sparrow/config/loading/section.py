@@ -1,17 +1,86 @@
-"""`Section`: the base of all parts of a config, whose errors are one sentence each: field, problem, values allowed."""
+"""`Section`: the base of all parts of a config, whose errors are one sentence each: field, problem, values allowed.
+
+Records inside a config are fields of its sections: rules, schedules, optimizers, losses, metrics and the like. The
+types of a record's fields decide how they are read, in `sparrow.registry`; pydantic, which reads the sections, asks
+there.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import pydantic
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import core_schema
 
-from sparrow.config.loading.records import STRICT
+from sparrow.data import Feature, Label, Source
+from sparrow.dense import DenseOptimizer
+from sparrow.embedding import Initializer
 from sparrow.errors import ConfigError, Path, Problem, shown
-from sparrow.registry import freeze, nearest
+from sparrow.losses import Loss
+from sparrow.metrics import Metric
+from sparrow.models import ModelRecord
+from sparrow.models.sequences import EncoderRecord as Encoder
+from sparrow.optimizer import LossScale
+from sparrow.registry import freeze, nearest, read, schema
+from sparrow.rules import Rule
+
+STRICT: Final = ConfigDict(
+    extra="forbid", strict=True, frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True, protected_namespaces=()
+)
+"""Unknown fields are refused, and nothing is converted in silence: "3" is not a number, 1 is not true."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadAs:
+    """The type of a section's field that `sparrow.registry.read` reads.
+
+    A record is written as a mapping with a ``name``, or as its name alone where the defaults will do. From Python a
+    record may stand there itself, also one without a name (an optax schedule, a table in memory): such a config runs,
+    and cannot be written.
+
+    Attributes:
+      hint: the type.
+      switch: whether ``true`` stands for the defaults of the dataclass ``hint``, ``false`` and nothing for None.
+    """
+
+    hint: Any
+    switch: bool = False
+
+    def read(self, value: Any) -> Any:
+        """Return the object that ``value`` describes; an object is returned unchanged."""
+        if self.switch and (value is None or isinstance(value, bool)):
+            return self.hint() if value else None
+        try:
+            return read(self.hint, freeze(value))
+        except ConfigError as error:
+            if self.switch and not any(problem.path for problem in error.problems):
+                raise ConfigError(f"must be a mapping of fields, true or false, got {shown(value)}") from None
+            raise
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+        made = schema(self.hint)
+        return {"anyOf": [{"type": "boolean"}, {"type": "null"}, made]} if self.switch else made
+
+
+RuleRecord = Annotated[Rule, ReadAs(Rule)]
+OptimizerRecord = Annotated[DenseOptimizer, ReadAs(DenseOptimizer)]
+LossRecord = Annotated[Loss, ReadAs(Loss)]
+MetricRecord = Annotated[Metric[Any], ReadAs(Metric[Any])]
+LearningRate = Annotated[float | Callable[[Any], Any], ReadAs(float | Callable[[Any], Any])]
+FeatureRecord = Annotated[Feature, ReadAs(Feature)]
+SourceRecord = Annotated[Source, ReadAs(Source)]
+ArchitectureRecord = Annotated[ModelRecord, ReadAs(ModelRecord)]
+EncoderRecord = Annotated[Encoder, ReadAs(Encoder)]
+InitializerRecord = Annotated[Initializer, ReadAs(Initializer)]
+LabelRecord = Annotated[Label, ReadAs(Label)]
+LossScaleRecord = Annotated[LossScale | None, ReadAs(LossScale, switch=True)]
 
 
 class Section(BaseModel):
@@ -77,7 +146,7 @@ def problems(error: ValidationError, data: Mapping[str, Any], names: Iterable[st
             # Entries that are wrong do not count for pydantic, and are problems of their own.
             if not _inside_at(data, path):
                 result.append(Problem(path, "must not be empty"))
-        elif cause is not None:  # a check of ours, whose sentence is whole
+        elif cause is not None:  # a check of ours, whose sentence is complete
             result.append(Problem(path, str(cause)))
         elif (sentence := _sentence(item["type"], item)) not in by_type.setdefault(path, []):
             by_type[path].append(sentence)
@@ -95,7 +164,7 @@ def _sentence(kind: str, item: Any) -> str:
 
 
 def _given(path: Path, data: Any) -> str:
-    """Return the tail of the sentence: the value, where there is one and it is not the whole config."""
+    """Return the tail of the sentence: the value, where there is one and it is not the complete config."""
     value = _inside_at(data, path)
     return f", got {shown(value)}" if path and value is not _NOTHING else ""
 

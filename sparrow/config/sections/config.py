@@ -8,14 +8,13 @@ from pydantic import Field, model_validator
 
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.data import Data
-from sparrow.config.sections.evaluate import Evaluate
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tasks import Task
-from sparrow.config.sections.train import Export, Name, Train
+from sparrow.config.sections.train import Evaluate, Export, Name, Train
 
 
 class Config(Section):
-    """A whole config.
+    """A complete config.
 
     >>> config = Config(
     ...     train={

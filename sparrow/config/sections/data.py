@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sparrow.config.loading.records import FeatureRecord, LabelRecord, SourceRecord
-from sparrow.config.loading.section import Section
+from sparrow.config.loading.section import FeatureRecord, LabelRecord, Section, SourceRecord
 from sparrow.config.sections.train import Count, Name, Names, NotNegative
 from sparrow.data import Ancestors, EdgeTable, Growing, HeldOut, Parents, Source
 from sparrow.data import Histories as HistoriesSource
@@ -27,7 +26,6 @@ class UserItems(Section):
 
     @property
     def table(self) -> EdgeTable:
-        """Return the samplers by name, as for sources."""
         return EdgeTable(self.source, self.user_column, self.item_column)
 
 

@@ -1,16 +1,100 @@
-"""The section ``model`` of a config: the architecture, and the features that it reads."""
+"""The section ``model`` of a config: the architecture, the features that it reads, and their tables."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sparrow.config.loading.records import ArchitectureRecord, EncoderRecord
-from sparrow.config.loading.section import Section
-from sparrow.config.sections.tables import TableOptions
+from sparrow import dense
+from sparrow.config.loading.section import ArchitectureRecord, EncoderRecord, InitializerRecord, Section
 from sparrow.config.sections.train import Count, Name, Names, NotNegative
+from sparrow.embedding import HostMemory
+from sparrow.errors import ConfigError, Problem
 from sparrow.registry import nearest
+
+
+class HostMemoryOptions(Section):
+    """Rows and slots in host memory, with a cache on the device."""
+
+    kind: Literal["host"]
+    """The place of the rows: "host"."""
+    cache: int | float = 0.1
+    """The rows on the device: a share above 0 and up to 1.0, or an integer number of rows."""
+    path: Name | None = None
+    """Not supported: rows on disk are refused."""
+
+    @model_validator(mode="after")
+    def _check(self) -> HostMemoryOptions:
+        self.record()
+        return self
+
+    def record(self) -> HostMemory:
+        return HostMemory(cache=self.cache, path=self.path)
+
+
+class DynamicOptions(Section):
+    """Rows for raw ids while they are in use: the fields of ``dynamic`` of a feature."""
+
+    rows: Count
+    """The rows of the table; row 0 is that of unknown ids where they share one."""
+    admit: int | float = 1
+    """Times that an id must be seen before it gets a row, or, below 1, its chance in each step."""
+    evict: Literal["lru", "lfu", "distance_lfu", "none"] = "lru"
+    """The id whose row a new id gets when all are taken: one not used for long, one used seldom, or none."""
+    expire_steps: Count | None = None
+    """Steps without use after which an id loses its row. Default: never."""
+    unknown: Literal["row", "zeros"] = "row"
+    """The values of ids without a row: one shared row, which is trained, or zeros."""
+    waiting: Count | None = None
+    """The most ids that are counted while they wait for a row. Default: as many as there are rows."""
+
+
+class TableOptions(Section):
+    """How some tables are kept, and what they start from."""
+
+    tables: Names
+    """Regular expressions that match complete names of tables; a plain name matches itself."""
+    initializer: InitializerRecord | None = None
+    """The initial values. Default: uniform within ±1/√rows."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """The precision that they are kept in; updates are always computed in float32."""
+    stochastic_rounding: bool = True
+    """Whether a table of 16 bits is written with seeded stochastic rounding, or to nearest."""
+    min_value: float | None = None
+    """The lower limit that updated rows are clamped to."""
+    max_value: float | None = None
+    """The upper limit."""
+    dynamic: DynamicOptions | None = None
+    """The vocabulary of every feature that reads these tables, instead of ``dynamic`` on each of them; in files."""
+    memory: HostMemoryOptions | None = None
+    """Host memory for tables that are larger than the device's. Default: all rows are on the device."""
+
+    @model_validator(mode="after")
+    def _check(self) -> TableOptions:
+        if self.dynamic is not None:
+            raise ValueError("dynamic on a table works in config files; from Python, give it to the features")
+        if self.min_value is not None and self.max_value is not None and self.min_value > self.max_value:
+            raise ValueError(f"min_value {self.min_value:g} is above max_value {self.max_value:g}")
+        return self
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of `sparrow.TableSpec` that it sets."""
+        held = {name: getattr(self, name) for name in type(self).model_fields if name not in ("tables", "dynamic")}
+        return held | {"memory": None if self.memory is None else self.memory.record()}
+
+
+def table_options(entries: tuple[TableOptions, ...], tables: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the options of each table that has some.
+
+    A pattern that matches no table, and a table that two entries match, are errors that list the tables.
+    """
+    try:
+        assigned = dense.assign([entry.tables for entry in entries], tables)
+    except ValueError as error:
+        raise ConfigError([Problem(("model", "tables"), str(error))]) from None
+    return {table: entries[index].fields() for table, index in assigned.items() if index is not None}
 
 
 class Model(Section):

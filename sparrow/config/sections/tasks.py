@@ -6,8 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from sparrow.config.loading.records import LossRecord, MetricRecord
-from sparrow.config.loading.section import Section
+from sparrow.config.loading.section import LossRecord, MetricRecord, Section
 from sparrow.config.sections.train import Name, NotNegative
 from sparrow.losses import Platt, TaskWeights
 from sparrow.metrics import RankingMetric

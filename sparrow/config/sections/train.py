@@ -7,8 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sparrow.config.loading.records import LearningRate, LossScaleRecord, OptimizerRecord, RuleRecord
-from sparrow.config.loading.section import Section
+from sparrow.config.loading.section import (
+    LearningRate,
+    LossScaleRecord,
+    OptimizerRecord,
+    RuleRecord,
+    Section,
+    SourceRecord,
+)
 from sparrow.embedding import Placement
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
@@ -24,7 +30,7 @@ class TableOptimizer(Section):
     """Tables that get a rule of their own."""
 
     tables: Names
-    """Regular expressions that match whole names of tables; a plain name matches itself."""
+    """Regular expressions that match complete names of tables; a plain name matches itself."""
     optimizer: RuleRecord
     """Their rule; with the learning rate 0 they are frozen."""
 
@@ -54,7 +60,7 @@ class DensePart(DenseGroup):
     """Dense parameters that are trained in a way of their own."""
 
     patterns: Names
-    """Regular expressions that match whole parameter paths, such as tower/.*/kernel."""
+    """Regular expressions that match complete parameter paths, such as tower/.*/kernel."""
 
 
 class DenseOptimizer(DenseGroup):
@@ -76,11 +82,16 @@ class DenseOptimizer(DenseGroup):
         return self
 
 
+def _refuse_both(steps: int | None, epochs: int | None) -> None:
+    if steps is not None and epochs is not None:
+        raise ValueError(f"every_steps ({steps}) and every_epochs ({epochs}) exclude each other; keep one")
+
+
 class BestBy(Section):
     """The criterion of the best checkpoint."""
 
     metric: Name
-    """The metric to compare, by its name in the results, such as auc; or loss."""
+    """The metric to watch, by its name in the results, such as auc; or loss."""
     mode: Literal["max", "min"]
     """Whether more is better, or less."""
 
@@ -151,10 +162,7 @@ class Checkpoint(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Checkpoint:
-        if self.every_steps is not None and self.every_epochs is not None:
-            raise ValueError(
-                f"every_steps ({self.every_steps}) and every_epochs ({self.every_epochs}) exclude each other; keep one"
-            )
+        _refuse_both(self.every_steps, self.every_epochs)
         return self
 
 
@@ -204,7 +212,6 @@ class TablePlacement(Section):
     """The first of the table's devices. Default: the one that has the least."""
 
     def record(self) -> Placement:
-        """Return the record of `sparrow.Embedder`."""
         return Placement(self.kind, self.columns, self.devices, self.device)
 
 
@@ -291,3 +298,73 @@ class Train(Section):
             given = "both" if self.steps is not None else "neither"
             raise ValueError(f"give either steps or epochs, got {given}")
         return self
+
+
+class EarlyStopping(BestBy):
+    """End training early after evaluations without improvement."""
+
+    patience: Count = 1
+    """Evaluations in a row without improvement after which training ends."""
+    min_change: NotNegative = 0.0
+    """The smallest improvement that counts."""
+
+
+class Windows(Section):
+    """Windows of training data whose batches are judged before they are trained on: by time, or by steps."""
+
+    seconds: Annotated[float, Field(gt=0)] | None = None
+    """The length of a window in seconds of data.time_column, such as 3600."""
+    steps: Count | None = None
+    """The length of a window in optimizer steps."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Windows:
+        if (self.seconds is None) == (self.steps is None):
+            raise ValueError("give either seconds, of data.time_column, or steps")
+        return self
+
+
+class Evaluate(Section):
+    """How the model is evaluated. The last step is always evaluated, where there is data for it."""
+
+    every_steps: Count | None = None
+    """Optimizer steps between two evaluations."""
+    every_epochs: Count | None = None
+    """Epochs between two evaluations, instead of steps."""
+    early_stopping: EarlyStopping | None = None
+    """When to end training early."""
+    steps: Count | None = None
+    """Batches to evaluate on. Default: all."""
+    batch_size: Count | None = None
+    """Examples in a batch. Default: train.batch_size."""
+    use_ema: bool | None = None
+    """Whether to evaluate the average of the dense parameters. Default: where train.ema keeps one."""
+    windows: Windows | None = None
+    """Judge each batch of training before it is trained on, from the same lookup, and log each window of batches."""
+    log_every_steps: Count | None = None
+    """Batches between two progress lines of an evaluation. Default: no such lines."""
+    catalog: Catalog | bool = True
+    """Ranks among all items, for two towers; false: none. Default: where the column of the item's id is known."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Evaluate:
+        _refuse_both(self.every_steps, self.every_epochs)
+        if self.early_stopping is not None and self.every_steps is None and self.every_epochs is None:
+            raise ValueError("early_stopping needs evaluations to watch; add every_steps or every_epochs")
+        return self
+
+
+class Catalog(Section):
+    """Ranks of the chosen items among all items, and the metrics made of them, by user."""
+
+    items: SourceRecord | None = None
+    """A row per item, with the columns that its features need. Default: data.negatives.items, or the distinct items of
+    the data to train on."""
+    id_column: Name | None = None
+    """The column of the id in the items. Default: that of data.negatives, or data.item_column."""
+    user_column: Name | None = None
+    """The column of the user's id in the examples. Default: data.user_column; without it, each example is a user."""
+    top_k: Annotated[tuple[Count, ...], Field(min_length=1)] = (10, 20)
+    """The lengths of the lists: results are catalog_recall_at_10, catalog_ndcg_at_10, catalog_hr_at_10, ..."""
+    exclude_seen: bool = True
+    """Whether items that a user has in the data to train on are left out of the list."""

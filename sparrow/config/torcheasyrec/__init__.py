@@ -4,6 +4,6 @@ Each field that is not supported is refused, with its name and line, all of them
 accepted with a note; nothing is skipped.
 """
 
+from sparrow.config.torcheasyrec.blocks import Outcome
 from sparrow.config.torcheasyrec.edits import Edit, from_json, from_override, is_edit, path_fields
-from sparrow.config.torcheasyrec.findings import Outcome
 from sparrow.config.torcheasyrec.pipeline import Imported, import_config, read_config

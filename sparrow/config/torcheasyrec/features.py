@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
-from sparrow.config.torcheasyrec.computed import COMPUTED, each_element, source_fields
-from sparrow.config.torcheasyrec.encoded import Context, encoded_feature
-from sparrow.config.torcheasyrec.entries import Entry, column
-from sparrow.config.torcheasyrec.numbers import dense_fields, missing_number
+from sparrow.config.torcheasyrec.computed import COMPUTED, Entry, column, each_element, source_fields
+from sparrow.config.torcheasyrec.encoded import Context, dense_fields, encoded_feature, missing_number
 from sparrow.config.torcheasyrec.tables import has_ids, rows, table_of
 from sparrow.data import (
     BagSequenceFeature,
@@ -70,7 +68,7 @@ def feature_of(entry: Entry, context: Context) -> Feature:
 def _ids(entry: Entry, context: Context, otherwise: str | None = None) -> IdFeature:
     """Return ids of a column; ``otherwise``: the id of a missing value where the file gives none."""
     block = entry.block
-    # One id a row needs no pooling, and can share the table of features with any pooling.
+    # One id per row needs no pooling, and can share the table of features with any pooling.
     is_alone = entry.sequence is None and block["value_dim"] == 1 and "pooling" not in block
     return IdFeature(
         entry.name,

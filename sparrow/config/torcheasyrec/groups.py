@@ -47,10 +47,8 @@ class _SequenceGroup(NamedTuple):
 def groups(block: Block, sequences: Mapping[str, str], known: Collection[str] | None) -> Groups:
     """Return the groups of ``model_config``.
 
-    Args:
-      block: the message.
-      sequences: the sequences, by name: "id" or "raw".
-      known: the names of all features; None: some could not be read, so any name may be one.
+    ``sequences``: the kinds of sequences by name, such as "id"; ``known``: the names of all features, or None where
+    some could not be read, so that any name may be one.
     """
     features: dict[str, tuple[str, ...]] = {}
     made: dict[str, tuple[EncoderRecord, ...]] = {}

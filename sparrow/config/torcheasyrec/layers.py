@@ -124,16 +124,6 @@ _RECORDS: Final[Mapping[str, Callable[[Block], Any] | type[Any]]] = {
 
 
 RANKERS: Final = ("dlrm_hstu", "ultra_hstu")
-_POSTPROCESSORS: Final[dict[str, Any]] = {
-    "l2norm_postprocessor": "l2norm",
-    "layernorm_postprocessor": "layernorm",
-    "timestamp_layernorm_postprocessor": "timestamp_layernorm",
-}
-_ENCODERS: Final[dict[str, Any]] = {
-    "slice_content_encoder": "slice",
-    "pad_content_encoder": "pad",
-    "mlp_content_encoder": "mlp",
-}
 
 
 def ranker(block: Block) -> dict[str, Any]:
@@ -193,7 +183,7 @@ def _channel(block: Block, max_seq_len: int, concat: bool, name: str | None = No
         name=name or own or "uih",
         content=None if name is not None else _content(preprocessor),
         actions=_actions(preprocessor),
-        postprocessor=_POSTPROCESSORS[post],
+        postprocessor=post.removesuffix("_postprocessor"),
         time_periods=_periods(chosen) if post == "timestamp_layernorm_postprocessor" else (),
         concat_contextual_features=concat,
     )
@@ -220,7 +210,7 @@ def _stu(block: Block, max_seq_len: int) -> STU:
 def _content(block: Block) -> Content:
     kind, chosen = block["content_encoder"].choose("content_encoder")
     hidden_dim = _converted(block["content_mlp"])
-    return block.make(Content, hidden_dim, _ENCODERS[kind], **fields(chosen, Content))
+    return block.make(Content, hidden_dim, kind.removesuffix("_content_encoder"), **fields(chosen, Content))
 
 
 def _actions(block: Block) -> Actions | None:
@@ -231,7 +221,7 @@ def _actions(block: Block) -> Actions | None:
     if block["action_mlp"] is None:
         block.fail("is required with action_encoder", "action_mlp")
     _, chosen = block["action_encoder"].choose("action_encoder")
-    return chosen.make(
+    made: Actions = chosen.make(
         Actions,
         embedding_dim=chosen["action_embedding_dim"],
         bitmasks=chosen["action_weights"],
@@ -239,6 +229,7 @@ def _actions(block: Block) -> Actions | None:
         watchtime_thresholds=chosen["watchtime_to_action_thresholds"],
         watchtime_bitmasks=chosen["watchtime_to_action_weights"],
     )
+    return made
 
 
 def _periods(block: Block) -> tuple[TimePeriod, ...]:

@@ -9,34 +9,15 @@ from sparrow import losses, metrics
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tasks import MetricUse, Task
 from sparrow.config.torcheasyrec import tables
-from sparrow.config.torcheasyrec.architectures import MATCHING, architecture
+from sparrow.config.torcheasyrec.architectures import CODES, MATCHING, SEMANTIC_IDS, architecture, code_task
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.groups import Groups
 from sparrow.config.torcheasyrec.layers import RANKERS, bit_labels, label_name, record
-from sparrow.config.torcheasyrec.semantic_ids import CODES, SEMANTIC_IDS, code_task
 from sparrow.data import Feature, Label
 from sparrow.models import ModelRecord
 
-_LOSSES: Final[Mapping[str, type[losses.Loss]]] = {
-    "BinaryCrossEntropy": losses.BinaryCrossEntropy,
-    "SoftmaxCrossEntropy": losses.SoftmaxCrossEntropy,
-    "BinaryFocalLoss": losses.BinaryFocal,
-    "JRCLoss": losses.JRC,
-    "L2Loss": losses.L2,
-}
-"""Our loss for each message."""
-_METRICS: Final[Mapping[str, type[metrics.Metric[Any]]]] = {
-    "AUC": metrics.AUC,
-    "MulticlassAUC": metrics.MulticlassAUC,
-    "RecallAtK": metrics.RecallAtK,
-    "MeanAbsoluteError": metrics.MAE,
-    "MeanSquaredError": metrics.MSE,
-    "Accuracy": metrics.Accuracy,
-    "GroupedAUC": metrics.GroupedAUC,
-    "GroupedXAUC": metrics.GroupedXAUC,
-    "NormalizedEntropy": metrics.NormalizedEntropy,
-}
-"""Our metric for each message but XAUC."""
+_METRICS: Final = {"MeanAbsoluteError": "MAE", "MeanSquaredError": "MSE"}
+"""Our names of metrics; others are called as their messages, and losses too."""
 DOMAIN_INDEX: Final = "domain_index"
 """The group that holds the number of an example's domain, for pepnet."""
 
@@ -172,10 +153,12 @@ def _with_candidates(made: Task, block: Block, name: str, chosen: Block) -> Task
 def loss(block: Block, columns: Mapping[str, str]) -> losses.Loss:
     """Return the loss of one entry of ``losses``. ``columns``: the column of each feature."""
     _, chosen = block.choose("loss")
-    if chosen.kind not in _LOSSES:
+    kind = getattr(losses, chosen.kind.removesuffix("Loss"), None)
+    if kind is None:
         block.fail("is a loss of sid_rqvae; remove it")
     own = {"session_name": _column(chosen, "session_name", columns)} if chosen.kind == "JRCLoss" else {}
-    return record(chosen, _LOSSES[chosen.kind], **own)
+    made: losses.Loss = record(chosen, kind, **own)
+    return made
 
 
 def _column(block: Block, field: str, columns: Mapping[str, str]) -> str:
@@ -223,9 +206,10 @@ def task(
 
 
 def _plain_metric(chosen: Block, num_class: int) -> metrics.Metric[Any]:
-    if chosen.kind in _METRICS:
+    if chosen.kind != "XAUC":
         own = {"num_classes": num_class} if chosen.kind == "MulticlassAUC" else {}
-        return record(chosen, _METRICS[chosen.kind], **own)
+        made: metrics.Metric[Any] = record(chosen, getattr(metrics, _METRICS.get(chosen.kind, chosen.kind)), **own)
+        return made
     counts = "in_batch" if chosen["in_batch"] else "max_pairs" if "max_pairs" in chosen else "sample_ratio"
     for field in ("sample_ratio", "max_pairs"):
         if counts == "in_batch" or field != counts != "sample_ratio":

@@ -8,14 +8,12 @@ from typing import Any, Final, NamedTuple
 from sparrow import dense
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data
-from sparrow.config.sections.tasks import Task
 from sparrow.config.sections.train import Checkpoint, DenseOptimizer
 from sparrow.config.torcheasyrec import tables, text
-from sparrow.config.torcheasyrec.blocks import Block, read
+from sparrow.config.torcheasyrec.blocks import Block, Findings, Outcome, read
+from sparrow.config.torcheasyrec.computed import Entry, entries
 from sparrow.config.torcheasyrec.edits import Edit, edited
-from sparrow.config.torcheasyrec.entries import Entry, entries
 from sparrow.config.torcheasyrec.features import features
-from sparrow.config.torcheasyrec.findings import Findings, Outcome
 from sparrow.config.torcheasyrec.groups import Groups, groups, with_own_tables
 from sparrow.config.torcheasyrec.inputs import cost, has_source, mask, sampled, source
 from sparrow.config.torcheasyrec.models import domain_feature, labels_of, model, tasks, wide_tables
@@ -70,11 +68,19 @@ def read_config(source_text: str, source: str | None = None, edits: Iterable[Edi
 
 
 class _Import:
-    """The import of one file, part by part: the problems of each are collected."""
+    """The import of one file, part by part: the problems of each are collected.
+
+    Attributes:
+      made: the sections of the config.
+      data: the fields of the section ``data``.
+      train: the fields of the section ``train`` that other messages than ``train_config`` give.
+    """
 
     def __init__(self, pipeline: Block) -> None:
         self.pipeline, self.findings = pipeline, pipeline.findings
-        self.made: dict[str, Any] = {}
+        self.made: dict[str, Any] = {"tasks": {}}
+        self.data: dict[str, Any] = {}
+        self.train: dict[str, Any] = {}
 
     def config(self) -> Config | None:
         """Return the config; None where there are problems."""
@@ -85,23 +91,14 @@ class _Import:
             if "model_config" in given:
                 self._model_and_features(found)
             self._inputs()
-        if "train_config" in given:
-            self._train()
-        self._evaluate()
+        checkpoint = self._train() if "train_config" in given else None
+        self._evaluate(checkpoint)
         if not self.findings.problems:
             self.findings.refuse_unread()
         if self.findings.problems:
             return None
-        made = self.made
         with self.pipeline.locating():
-            return Config(
-                data=Data(**made["data"]),
-                model=made["model"],
-                tasks=made["tasks"],
-                train=made["train"],
-                evaluate=made["evaluate"],
-                model_dir=made["model_dir"],
-            )
+            return Config(data=Data(**self.data), **self.made)
 
     def _grouped(self) -> set[str]:
         """Return the names of features in the groups of the model."""
@@ -134,83 +131,69 @@ class _Import:
         if not block.broken:
             with self.findings.collecting(), self.findings.part("tasks"):
                 self.made["tasks"] = tasks(block, data, columns)
-                self.made["labels"] = labels_of(block)
+                self.data["labels"] = labels_of(block)
             with self.findings.collecting(), self.findings.part("model"):
                 self.made["model"] = model(block, made, grouped)
         with self.findings.collecting(), self.findings.part("train.table_optimizers"):
-            self.made["table_optimizers"] = tables.frozen(tables.by_table(made), wide_tables(block, made, grouped))
+            self.train["table_optimizers"] = tables.frozen(tables.by_table(made), wide_tables(block, made, grouped))
         with self.findings.collecting(), self.findings.part("data.mask"):
-            self.made["mask"] = mask(data, made)
+            self.data["mask"] = mask(data, made)
         if not block.broken and not any(field.endswith(("sampler", "sampler_v2")) for field in data.broken):
             with self.findings.collecting(), self.findings.part("data.negatives"):
-                self.made["sampled"] = sampled(data, block, [feature for feature, _ in made], grouped)
-        self.made["features"] = [*(feature for feature, _ in made), *_domain(block)]
+                self.data |= sampled(data, block, [feature for feature, _ in made], grouped)
+        self.data["features"] = (*(feature for feature, _ in made), *_domain(block))
 
     def _inputs(self) -> None:
         pipeline, data = self.pipeline, self.pipeline["data_config"]
-        fields: dict[str, Any] = {}
         with self.findings.part("data"):
             with self.findings.collecting():
-                fields["train"] = source(pipeline, "train_input_path", data)
+                self.data["train"] = source(pipeline, "train_input_path", data)
             if has_source(pipeline, "eval_input_path"):
                 with self.findings.collecting():
-                    fields["evaluate"] = source(pipeline, "eval_input_path", data)
+                    self.data["evaluate"] = source(pipeline, "eval_input_path", data)
             else:
-                pipeline.note(
-                    "it is empty: nothing is evaluated; --eval_input_path FILES names data", "eval_input_path"
-                )
+                text = "it is empty: nothing is evaluated; --eval_input_path FILES names data"
+                pipeline.note(text, "eval_input_path")
             if not data["shuffle"]:
                 data.note("shuffle is false", "shuffle_buffer_size")
-            self.made["data"] = {
-                **fields,
-                "features": tuple(self.made.pop("features", ())),
-                "labels": self.made.pop("labels", ()),
-                **self.made.pop("sampled", {}),
-                "mask": self.made.pop("mask", None),
+            self.data |= {
                 "cost": cost(data),
                 # TorchEasyRec's buffer counts batches.
                 "shuffle_rows": data["shuffle_buffer_size"] * data["batch_size"] if data["shuffle"] else 0,
                 "drop_remainder": data["drop_remainder"],
             }
 
-    def _train(self) -> None:
-        block, given = self.pipeline["train_config"], self.pipeline.given
+    def _train(self) -> Checkpoint | None:
+        """Make the section ``train``, and return when it saves."""
+        block, made_tasks, best = self.pipeline["train_config"], self.made["tasks"], None
         optimizers = optimizers_of(block)
-        made_tasks: dict[str, Task] = self.made.get("tasks", {})
         with self.findings.collecting(), self.findings.part("train.checkpoint.best_by"):
-            self.made["best_by"] = best_by(self.pipeline["export_config"], made_tasks) if made_tasks else None
+            best = best_by(self.pipeline["export_config"], made_tasks) if made_tasks else None
         if block.broken - {"sparse_optimizer", "dense_optimizer", "grad_clipping"}:
-            return
-        if "data_config" not in given:
-            return
+            return None
+        if "data_config" not in self.pipeline.given:
+            return None
         # With problems of the optimizers there is no config; others in their place show the problems of the rest.
         optimizers = {"sparse_optimizer": SGD(0.0), "dense_optimizer": _NO_OPTIMIZER} | optimizers
+        checkpoint = None
         with self.findings.collecting(), self.findings.part("train"):
-            self.made["checkpoint"] = checkpoint_of(block, self.made.get("best_by"))
-            self.made["train"] = train(
-                block,
-                self.pipeline["data_config"]["batch_size"],
-                optimizers,
-                table_optimizers=self.made.get("table_optimizers", ()),
-                checkpoint=self.made["checkpoint"],
-                pareto_loss_weights=self._pareto(),
-            )
+            checkpoint = checkpoint_of(block, best)
+            own = self.pipeline["model_config"]
+            is_pareto = own is not None and own["use_pareto_loss_weight"] and len(made_tasks) > 1
+            fields = {**optimizers, **self.train, "checkpoint": checkpoint, "pareto_loss_weights": is_pareto}
+            self.made["train"] = train(block, self.pipeline["data_config"]["batch_size"], **fields)
             with self.findings.part("the export"):
                 evaluation = self.pipeline["eval_config"]
                 use_ema = None if evaluation is None else evaluation["use_dense_ema"]
                 check_precision(self.pipeline["export_config"], self.made["train"], use_ema)
+        return checkpoint
 
-    def _pareto(self) -> bool:
-        block = self.pipeline["model_config"]
-        return bool(block is not None and block["use_pareto_loss_weight"] and len(self.made.get("tasks", ())) > 1)
-
-    def _evaluate(self) -> None:
-        when: Checkpoint | None = self.made.get("checkpoint")
+    def _evaluate(self, checkpoint: Checkpoint | None) -> None:
         has_data = has_source(self.pipeline, "eval_input_path")
         data = self.pipeline["data_config"]
         with self.findings.collecting(), self.findings.part("evaluate"):
             size = None if data is None else data["eval_batch_size"]
-            self.made["evaluate"] = evaluate(self.pipeline["eval_config"], size, when if has_data else None)
+            self.made["evaluate"] = evaluate(self.pipeline["eval_config"], size, checkpoint if has_data else None)
         with self.findings.part("model_dir"):
             self.made["model_dir"] = self.pipeline["model_dir"] or None
 

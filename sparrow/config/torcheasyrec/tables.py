@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from sparrow.config.building.assemble import WIDE
-from sparrow.config.sections.tables import HostMemoryOptions, TableOptions
+from sparrow.config.sections.model import HostMemoryOptions, TableOptions
 from sparrow.config.sections.train import TableOptimizer
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.data import DynamicRows, Feature
@@ -62,8 +62,10 @@ def options(tables: Mapping[str, Block], wide: Collection[str], model: Block) ->
     of_twins = initializer(model, "wide_init_fn") if given else None
     made: dict[tuple[Initializer | None, Any, float | None], list[str]] = {}
     for table, block in tables.items():
-        values, dtype = initial_values(block) or initializer(block, "init_fn"), _dtype(block)
-        cache = cached_share(block)
+        values, written = initial_values(block) or initializer(block, "init_fn"), block["data_type"]
+        if written not in _DTYPES:
+            block.fail(f"not supported: {written!r}; {', '.join(_DTYPES)} are", "data_type")
+        dtype, cache = _DTYPES[written], cached_share(block)
         made.setdefault((values, dtype, cache), []).append(table)
         if table in wide:
             made.setdefault((of_twins if given else values, dtype, cache), []).append(table + WIDE)
@@ -109,13 +111,6 @@ def initializer(block: Block, field: str) -> Initializer | None:
     return made
 
 
-def _dtype(block: Block) -> Any:
-    written = block["data_type"]
-    if written not in _DTYPES:
-        block.fail(f"not supported: {written!r}; {', '.join(_DTYPES)} are", "data_type")
-    return _DTYPES[written]
-
-
 FIELDS: Final = ("zch", "dynamicemb")
 _SCORES: Final = {"STEP": "lru", "TIMESTAMP": "lru", "LFU": "lfu", "NO_EVICTION": "none"}
 
@@ -145,28 +140,26 @@ def _admission(block: Block) -> int | float:
 
     ``lambda x: (x > 10, 10)`` and ``lambda x: probabilistic_threshold_filter(x, 0.01)``.
     """
-    written: str | None = block["threshold_filtering_func"]
+    field = "threshold_filtering_func"
+    written: str | None = block[field]
     if written is None:
         return 1
     plain = re.sub(r"\s", "", written)
     counted = re.fullmatch(r"lambda(\w+):\(\1(>=?)(\d+),\d+\)", plain)
     if counted is not None:
-        block.differ(
-            "there ids are counted for eviction_interval steps; here until they have a row", "threshold_filtering_func"
-        )
+        block.differ("there ids are counted for eviction_interval steps; here until they have a row", field)
         return max(int(counted[3]) + (counted[2] == ">"), 1)
-    drawn = re.fullmatch(
-        r"lambda(\w+):probabilistic_threshold_filter\(\1(?:,(?:per_id_probability=)?([\d.e-]+))?\)", plain
-    )
+    chance = r"lambda(\w+):probabilistic_threshold_filter\(\1(?:,(?:per_id_probability=)?([\d.e-]+))?\)"
+    drawn = re.fullmatch(chance, plain)
     if drawn is not None:
-        block.differ("there each occurrence has the chance; here each step with the id", "threshold_filtering_func")
+        block.differ("there each occurrence has the chance; here each step with the id", field)
         return float(drawn[2] or 0.01)
     averages = "average_threshold" in plain or "dynamic_threshold" in plain
     why = "its threshold follows the counts of one eviction_interval, and none are kept here; " if averages else ""
     block.fail(
         f"not supported: {written!r}; {why}ids are admitted by a count, lambda x: (x > 10, 10), or by chance, "
         "lambda x: probabilistic_threshold_filter(x, 0.01)",
-        "threshold_filtering_func",
+        field,
     )
 
 
@@ -201,9 +194,8 @@ def cached_share(feature: Block) -> float | None:
         return None
     share: float = block["cache_load_factor"]
     if share <= 0:
-        block.fail(
-            f"must be above 0: a step needs the rows of its batch on the device, got {share:g}", "cache_load_factor"
-        )
+        problem = f"must be above 0: a step needs the rows of its batch on the device, got {share:g}"
+        block.fail(problem, "cache_load_factor")
     return share if share < 1 else None
 
 

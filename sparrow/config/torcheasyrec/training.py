@@ -1,17 +1,27 @@
-"""``train_config``, ``eval_config`` and ``export_config``: training, evaluation, and the best checkpoint."""
+"""``train_config``, ``eval_config`` and ``export_config``: optimizers, training, evaluation, the best checkpoint."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
-from sparrow.config.sections.evaluate import Evaluate
+from sparrow import dense, rules, schedules
 from sparrow.config.sections.tasks import Task
-from sparrow.config.sections.train import BestBy, Checkpoint, StartFrom, Summary, Train
+from sparrow.config.sections.train import (
+    BestBy,
+    Checkpoint,
+    DenseOptimizer,
+    DensePart,
+    Evaluate,
+    StartFrom,
+    Summary,
+    Train,
+)
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.layers import record
-from sparrow.config.torcheasyrec.optimizers import dense_optimizer, in_steps, sparse_rule
+from sparrow.config.torcheasyrec.messages import MESSAGES
 from sparrow.metrics import registry
 from sparrow.optimizer import LossScale
 from sparrow.registry import nearest
@@ -20,10 +30,10 @@ from sparrow.tasks import named_metrics
 PRECISIONS: Final[dict[str, Any]] = {"": "float32", "BF16": "bfloat16", "FP16": "float16"}
 
 
-def train(block: Block, batch_size: int, optimizers: Mapping[str, Any], **fields: Any) -> Train:
+def train(block: Block, batch_size: int, **fields: Any) -> Train:
     """Return the section of ``train_config``, with TorchEasyRec's counts of micro-batches as optimizer steps.
 
-    ``optimizers``: the fields sparse_optimizer and dense_optimizer, from `optimizers_of`; ``fields``: others.
+    ``fields``: those that are made already, such as the optimizers of `optimizers_of`.
     """
     accumulate = block["gradient_accumulation_steps"] or 1
     precision = block["mixed_precision"]
@@ -34,7 +44,6 @@ def train(block: Block, batch_size: int, optimizers: Mapping[str, Any], **fields
     scaler, ema, path = block["grad_scaler"], block["dense_optimizer"]["ema"], block["fine_tune_checkpoint"]
     return block.make(
         Train,
-        **optimizers,
         batch_size=batch_size,
         accumulate=accumulate,
         precision=PRECISIONS[precision],
@@ -179,3 +188,120 @@ def check_precision(block: Block | None, train: Train, use_ema: bool | None) -> 
     if block["use_dense_ema"] is not None and block["use_dense_ema"] != averaged:
         option = "--ema" if block["use_dense_ema"] else "--no-ema"
         block.fail(f"differs from evaluation; remove it, and add {option} to sparrow export", "use_dense_ema")
+
+
+_SCHEDULES: Final[Mapping[str, Callable[..., Callable[[Any], Any]]]] = {
+    "ExponentialDecayLR": schedules.exponential_decay,
+    "ManualStepLR": schedules.manual_steps,
+    "CosineAnnealingLR": schedules.cosine_annealing,
+    "CosineAnnealingWarmRestartsLR": schedules.cosine_annealing_warm_restarts,
+}
+_SIZES: Final = ("decay_size", "schedule_sizes", "T_max", "T_0", "warmup_size")
+
+
+def sparse_rule(block: Block, accumulate: int) -> rules.Rule:
+    """Return the rule of all tables."""
+    _, optimizer = block.choose("optimizer")
+    _, rate = block.choose("learning_rate")
+    options: dict[str, Any] = {"max_gradient": None}
+    if optimizer["gradient_clipping"]:
+        options["max_gradient"] = optimizer["max_gradient"]
+    else:
+        optimizer.note("gradient_clipping is false", "max_gradient")
+    if optimizer.kind == "FusedRowWiseAdagradOptimizer":
+        options |= _row_wise_decay(optimizer)
+    options["learning_rate"] = learning_rate(optimizer, rate, accumulate)
+    # Our rules have the names of the messages: FusedRowWiseAdagradOptimizer is RowwiseAdagrad.
+    name = optimizer.kind.removeprefix("Fused").removesuffix("Optimizer").replace("RowWise", "Rowwise")
+    rule: rules.Rule = record(optimizer, getattr(rules, name), **options)
+    return rule
+
+
+def dense_optimizer(block: Block, accumulate: int, clipping: Block | None) -> DenseOptimizer:
+    """Return the optimizer of the dense parameters, with its parts.
+
+    TorchEasyRec gives a parameter to the first part whose pattern matches; here a parameter that two parts match is an
+    error when the parameters are known. Patterns are over our parameter paths, such as ``deep/layers/0/linear/kernel``.
+    """
+    _, optimizer = block.choose("optimizer")
+    _, rate = block.choose("learning_rate")
+    parts: dict[str, DensePart] = {}
+    for index, part in enumerate(block["part_optimizers"]):
+        _, part_optimizer = part.choose("optimizer")
+        _, part_rate = part.chosen("learning_rate") or ("", rate)  # a part without one follows the main schedule
+        fields = _dense_group(part_optimizer, part_rate, accumulate)
+        if any(part["regex_pattern"] in other.patterns for other in parts.values()):
+            part.fail("is the pattern of an earlier part, which would take all its parameters", "regex_pattern")
+        parts[f"part_{index}"] = part.make(DensePart, patterns=(part["regex_pattern"],), **fields)
+    fields = _dense_group(optimizer, rate, accumulate) | _clip(clipping)
+    return block.make(DenseOptimizer, parts=parts, **fields)
+
+
+def _dense_group(optimizer: Block, rate: Block, accumulate: int) -> dict[str, Any]:
+    return {
+        "optimizer": record(optimizer, getattr(dense, optimizer.kind.removesuffix("Optimizer"))),
+        "learning_rate": learning_rate(optimizer, rate, accumulate),
+        "weight_decay" if optimizer.kind == "AdamWOptimizer" else "l2": optimizer["weight_decay"],
+    }
+
+
+def _row_wise_decay(optimizer: Block) -> dict[str, Any]:
+    mode = optimizer["weight_decay_mode"]
+    if mode == "NONE":
+        optimizer.note("weight_decay_mode is NONE, with which TorchEasyRec decays nothing either", "weight_decay")
+        return {"weight_decay": 0.0, "weight_decay_mode": "none"}
+    return {"weight_decay": optimizer["weight_decay"], "weight_decay_mode": mode.lower()}
+
+
+def _clip(clipping: Block | None) -> dict[str, Any]:
+    """Return the clipping of ``grad_clipping``, which in TorchEasyRec applies to the dense gradients alone."""
+    if clipping is None:
+        return {}
+    clipping.note(
+        "TorchEasyRec takes it without effect; train.clip_global_norm clips tables and dense parameters together",
+        "enable_global_grad_clip",
+    )
+    kind: str = clipping["clipping_type"]
+    match kind.lower():
+        case "none":
+            clipping.note("clipping_type is none", "max_gradient", "norm_type")
+            return {}
+        case "value":
+            clipping.note("clipping_type is value", "norm_type")
+            return {"clip_value": clipping["max_gradient"]}
+        case "norm":
+            norm: float = clipping["norm_type"]
+            if norm < 1:
+                clipping.fail(f"must be at least 1, or inf, got {norm:g}", "norm_type")
+            return {"clip_norm": clipping["max_gradient"], "clip_norm_type": "inf" if math.isinf(norm) else norm}
+    clipping.fail(f"must be 'norm', 'value' or 'none', got {kind!r}", "clipping_type")
+
+
+def learning_rate(optimizer: Block, rate: Block, accumulate: int) -> float | Callable[[Any], Any]:
+    """Return the rate of an optimizer: a constant number, or a schedule whose base is the optimizer's ``lr``.
+
+    TorchEasyRec's schedules count micro-batches, ours count optimizer steps: with ``accumulate`` micro-batches in a
+    step, sizes in steps are divided by it. Sizes in epochs stay.
+    """
+    lr: float = optimizer["lr"]
+    if rate.kind == "ConstantLR":
+        return lr
+    fields: dict[str, Any] = {name.lower(): rate[name] for name in MESSAGES[rate.kind]}
+    for field in () if rate["by_epoch"] else _SIZES:
+        given = fields.get(field.lower())
+        if isinstance(given, tuple):
+            fields[field.lower()] = tuple(in_steps(rate, field, each, accumulate) for each in given)
+        elif given is not None:
+            fields[field.lower()] = in_steps(rate, field, given, accumulate)
+    return rate.make(_SCHEDULES[rate.kind], lr, **fields)
+
+
+def in_steps(block: Block, field: str, count: int, accumulate: int) -> int:
+    """Return a number of micro-batches as a number of optimizer steps."""
+    if count % accumulate:
+        block.fail(
+            f"counts micro-batches, of which gradient_accumulation_steps makes {accumulate} a step; "
+            f"{count} is not a multiple of it",
+            field,
+        )
+    return count // accumulate
