@@ -160,9 +160,7 @@ class RowGrads:
 
     def _over_all(self, f: Callable[[Stacks], jax.Array]) -> jax.Array:
         """Return a number over all stacks; ``f`` itself reduces it over the shards."""
-        if not self.num_rows:
-            return f(self.stacks)  # nothing to split
-        if self.shards is None:
+        if not self.num_rows or self.shards is None:  # nothing to split
             return f(self.stacks)
         number: jax.Array = self.shards.each(f, self.shards.split, EVERYWHERE)(self.stacks)
         return number

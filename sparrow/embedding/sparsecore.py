@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -159,11 +158,7 @@ def _program(step: RowStep) -> RowProgram:
 
 def scalars(table: TableSpec, step: Any) -> tuple[jax.Array, ...]:
     """Return the numbers that the program reads at an optimizer step, in its order."""
-    limits = dict(zip(LIMITS, (table.min_value, table.max_value), strict=True))
-    signs = dict(zip(LIMITS, (-math.inf, math.inf), strict=True))
-    values = table.optimizer.hyper(step) | {
-        name: signs[name] if limit is None else limit for name, limit in limits.items()
-    }
+    values = table.optimizer.hyper(step) | table.limits
     return tuple(jnp.asarray(values[name], jnp.float32) for name in row_program(table).scalars)
 
 

@@ -96,23 +96,25 @@ class TableSpec:
                 raise ValueError(f"{table}: {field} must be a number or None, got {value!r}")
         if self.min_value is not None and self.max_value is not None and self.min_value > self.max_value:
             raise ValueError(f"{table}: min_value {self.min_value} is above max_value {self.max_value}")
-        if self.dynamic is not None:
-            self._check_dynamic(table, self.dynamic)
+        if self.dynamic is not None and not isinstance(self.dynamic, Dynamic):
+            raise TypeError(f"{table}: dynamic must be a sparrow.Dynamic, got {self.dynamic!r}")
+        if self.dynamic is not None and self.vocabulary_size <= self.dynamic.reserved:
+            raise ValueError(
+                f"{table}: vocabulary_size must be at least {self.dynamic.reserved + 1}, as unknown ids share one row, "
+                f"got {self.vocabulary_size}"
+            )
         if self.memory is not None and not isinstance(self.memory, HostMemory):
             raise TypeError(f"{table}: memory must be a sparrow.HostMemory or None, got {self.memory!r}")
-
-    def _check_dynamic(self, table: str, dynamic: Dynamic) -> None:
-        if not isinstance(dynamic, Dynamic):
-            raise TypeError(f"{table}: dynamic must be a sparrow.Dynamic, got {dynamic!r}")
-        if self.vocabulary_size <= dynamic.reserved:
-            raise ValueError(
-                f"{table}: vocabulary_size must be at least {dynamic.reserved + 1}, as unknown ids share one row, got "
-                f"{self.vocabulary_size}"
-            )
 
     @property
     def has_limits(self) -> bool:
         return self.min_value is not None or self.max_value is not None
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The smallest and the largest value of a row, by name; infinite where there is no limit."""
+        ends = {"min_value": -math.inf, "max_value": math.inf}
+        return {name: end if (own := getattr(self, name)) is None else own for name, end in ends.items()}
 
     @property
     def rounds_stochastically(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType, SimpleNamespace
@@ -88,10 +87,7 @@ class Stack:
     @functools.cached_property
     def first_rows(self) -> tuple[int, ...]:
         """Where each table begins."""
-        starts = [0]
-        for table in self.tables[:-1]:
-            starts.append(starts[-1] + table.vocabulary_size)
-        return tuple(starts)
+        return tuple(itertools.accumulate((table.vocabulary_size for table in self.tables[:-1]), initial=0))
 
     def rows_of(self, table: str) -> slice:
         return self._rows[table]
@@ -130,8 +126,7 @@ class Stack:
     def _hyper(self, table: TableSpec, step: jax.Array) -> list[jax.Array]:
         values = dict(table.optimizer.hyper(step))
         if self.step.limits:
-            limits = (table.min_value, table.max_value)
-            values |= dict(zip(LIMITS, (_or(limits[0], -math.inf), _or(limits[1], math.inf)), strict=True))
+            values |= table.limits
         return [jnp.asarray(values[name], jnp.float32) for name in self.step.scalars]
 
 
@@ -171,11 +166,11 @@ def stack_tables(
         if many or sum(other.vocabulary_size for other in stacks[-1]) + table.vocabulary_size > MAX_ROWS:
             stacks.append([])
         stacks[-1].append(table)
-    return tuple(
-        Stack(_stack_name(members), tuple(members), row_step(members[0]), apart and members[0].memory is not None)
-        for stacks in groups.values()
-        for members in stacks
-    )
+    made = []
+    for first, *others in itertools.chain(*groups.values()):
+        name = f"{first.name}+{len(others)}" if others else first.name
+        made.append(Stack(name, (first, *others), row_step(first), apart and first.memory is not None))
+    return tuple(made)
 
 
 def check_memory(stacks: Iterable[Stack]) -> None:
@@ -278,12 +273,3 @@ def _same(rule: Rule) -> object:
     except TypeError:
         return id(rule)
     return rule
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
-
-
-def _stack_name(members: Sequence[TableSpec]) -> str:
-    first = members[0].name
-    return first if len(members) == 1 else f"{first}+{len(members) - 1}"

@@ -1,7 +1,7 @@
 """The folder on disk where compiled code is kept between processes, and from which only the user's own code is loaded.
 
 An entry is one file, ``<stem>.<digest><suffix>``: the caller's name, a hash of all that the code was made from, and the
-SHA-256 of the file's own bytes. It appears whole or not at all, and one that was cut off or changed is removed and
+SHA-256 of the file's own bytes. It appears complete or not at all, and one that was cut off or changed is removed and
 made again. Code of others is never loaded: the folder and its entries belong to this user, and no other user may write
 them or move a folder above them.
 """

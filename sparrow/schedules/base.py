@@ -128,7 +128,7 @@ def half_cosine(remaining: jax.Array, total: jax.Array | int) -> jax.Array:
 
 
 def with_steps_per_epoch(schedule: Callable[[Any], Any], steps_per_epoch: int) -> Callable[[Any], Any]:
-    """Tells a schedule that counts epochs how long an epoch is; any other schedule comes back as it is.
+    """Return a schedule that counts epochs with the length of an epoch; any other schedule is returned unchanged.
 
     >>> from sparrow import schedules
     >>> by_epoch = schedules.exponential_decay(1.0, decay_size=1, decay_factor=0.5, by_epoch=True)

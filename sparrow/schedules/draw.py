@@ -18,7 +18,7 @@ def draw(
     *,
     title: str = "Learning rate",
 ) -> None:
-    """Draws a schedule, or several under their names, over steps ``0 .. steps - 1`` and writes a PNG file.
+    """Draw a schedule, or several under their names, over steps ``0 .. steps - 1``, and write a PNG file.
 
     >>> import tempfile, pathlib
     >>> from sparrow import schedules
@@ -38,7 +38,7 @@ def draw(
     grid = jnp.arange(steps)
     for name, schedule in named.items():
         rates = np.broadcast_to(jax.vmap(schedule)(grid), (steps,))
-        # A rate holds for its whole step, so jumps stay vertical.
+        # A rate holds for its step, so jumps stay vertical.
         axes.plot(np.arange(steps), rates, drawstyle="steps-post", label=name or None)
     axes.set(title=title, xlabel="optimizer step", ylabel="rate", ylim=(0, None), xlim=(0, steps))
     axes.grid(alpha=0.3)

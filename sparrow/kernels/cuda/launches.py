@@ -47,7 +47,6 @@ def add_sort(
     tickets, states = passes * radix, passes * radix + 64  # after the digits' counts
     size = 4 * (states + passes * tiles * radix)
     zeros = call.scratch(size)
-
     call.zero(zeros, size)
     blocks = min(2 * cores, -(-count // (COUNT_THREADS * COUNT_AHEAD)))
     arguments = [ids, number(count), number(num_rows), zeros]

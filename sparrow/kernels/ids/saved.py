@@ -33,8 +33,8 @@ def restored(
     s: Settings,
     ids: npt.NDArray[np.uint32],
     last: npt.NDArray[np.int32],
-    count: npt.NDArray[np.int32] | None = None,
-    totals: npt.NDArray[np.uint32] | None = None,
+    count: npt.NDArray[np.int32],
+    totals: npt.NDArray[np.uint32],
 ) -> IdState:
     """Return a map with ``ids`` at their places, in arrays of the host; free places are given out ascending.
 
@@ -44,8 +44,8 @@ def restored(
       s: the settings.
       ids: (P, 2).
       last: (P,), -1 where the place is free.
-      count: (P,); None: 0.
-      totals: as of `IdState`; None: 0.
+      count: (P,).
+      totals: as of `IdState`.
     """
     free = np.arange(s.places, dtype=np.int32)
     numbers = np.zeros((len(s.pools), 2), np.int32)
@@ -57,10 +57,10 @@ def restored(
     return IdState(
         jnp.asarray(np.where(taken[:, None], ids, 0).astype(np.uint32)),
         jnp.asarray(last),
-        jnp.zeros(s.places, jnp.int32) if count is None else jnp.asarray(np.where(taken, count, 0).astype(np.int32)),
+        jnp.asarray(np.where(taken, count, 0).astype(np.int32)),
         jnp.asarray(free),
         jnp.asarray(numbers),
-        jnp.zeros((len(s.segments), len(TOTALS), 2), jnp.uint32) if totals is None else jnp.asarray(totals),
+        jnp.asarray(totals),
         jnp.zeros(len(s.segments), jnp.int32),
         empty(s.buckets),
     )

@@ -90,7 +90,7 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     gone_pool = evict.pool_of(s, leaves)
     gone_rank = jnp.arange(most, dtype=jnp.int32) - (jnp.cumsum(lots) - lots)[gone_pool]
     top = jnp.asarray(p.begin) + free + lots  # (2 * S,)
-    stack = state.free.at[_where(is_gone, top[gone_pool] - 1 - gone_rank, s.places)].set(leaves, mode="drop")
+    stack = state.free.at[jnp.where(is_gone, top[gone_pool] - 1 - gone_rank, s.places)].set(leaves, mode="drop")
     gone_keys = index.keys(state.buckets, numbers, gone_ids, gone_pool % num_segments)
     new_index = index.remove(state.buckets, gone_keys, leaves, is_gone)
     last = last.at[jnp.where(ok, s.places, used)].set(before, mode="drop").at[leaves].set(-1, mode="drop")
@@ -101,7 +101,7 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     comes = (rank < given.at[pool].get(mode="fill", fill_value=0)) & (pool < nowhere)
     admitted = comes & asks_row
     moves = admitted & waits
-    old = _where(moves, places, s.places)
+    old = jnp.where(moves, places, s.places)
     new_index = index.remove(new_index, keys, places, moves)
     last, all_ids, counts = (
         last.at[old].set(-1, mode="drop"),
@@ -109,14 +109,14 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
         counts.at[old].set(0, mode="drop"),
     )
     new = stack.at[top.at[pool].get(mode="clip") - 1 - rank].get(mode="clip")
-    to = _where(comes, new, s.places)
+    to = jnp.where(comes, new, s.places)
     new_index = index.insert(new_index, keys, new, comes)
     last, all_ids = last.at[to].set(step, mode="drop"), all_ids.at[to].set(ids, mode="drop")
     lfu = by_segment[:, POLICY] >= LFU
     counts = counts.at[to].set(jnp.where(lfu | asks_waiting, seen, 0), mode="drop")
-    kept = _where(ok & waits & ~moves, places, s.places)
+    kept = jnp.where(ok & waits & ~moves, places, s.places)
     counts = counts.at[kept].set(seen, mode="drop")
-    again = _where(ok & lfu & (returned | (first & live)), places, s.places)
+    again = jnp.where(ok & lfu & (returned | (first & live)), places, s.places)
     counted = jnp.where(returned, 0, counts.at[again].get(mode="clip"))
     counts = counts.at[again].set(_saturated(groups.times, counted), mode="drop")
 
@@ -124,7 +124,7 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     after = free + lots - given
     move_rank, moved = _ranks(jnp.where(moves, num_segments + segments, nowhere), nowhere)
     at = (jnp.asarray(p.begin) + after).at[num_segments + segments].get(mode="clip") + move_rank
-    stack = stack.at[_where(moves, at, s.places)].set(places, mode="drop")
+    stack = stack.at[jnp.where(moves, at, s.places)].set(places, mode="drop")
 
     back = returned & ok
     back_rank, back_count = _ranks(jnp.where(back, segments, nowhere), nowhere)
@@ -132,7 +132,7 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     fresh_ends = jnp.cumsum(rows_given + back_count[:num_segments])
     begin = (fresh_ends - rows_given - back_count[:num_segments]).at[segments].get(mode="clip")
     offset = jnp.where(back, rows_given.at[segments].get(mode="clip") + back_rank, rank)
-    fresh_at = _where(admitted | back, begin + offset, count)
+    fresh_at = jnp.where(admitted | back, begin + offset, count)
     got = jnp.where(back, places, new)
     fresh = Changed(
         jnp.full(count, s.rows, jnp.int32).at[fresh_at].set(got, mode="drop"),
@@ -301,10 +301,6 @@ def _ranks(pool: jax.Array, pools: int) -> tuple[jax.Array, jax.Array]:
 
 def _saturated(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(a > MOST_COUNTED - b, MOST_COUNTED, a + b)
-
-
-def _where(condition: jax.Array, places: jax.Array, nowhere: int) -> jax.Array:
-    return jnp.where(condition, places, nowhere)
 
 
 def _added(totals: jax.Array, amounts: jax.Array) -> jax.Array:

@@ -110,7 +110,7 @@ def packaged(name: str) -> pathlib.Path | None:
 def compile_library(
     path: pathlib.Path, level: str, files: Sequence[str] | str, includes: Sequence[str] = ()
 ) -> pathlib.Path:
-    """Compile the shared library ``path``; it appears whole or not at all. Raise `CompileError` where that fails."""
+    """Compile the shared library ``path``; it appears complete or not at all. Raise `CompileError` where that fails."""
     data = compiled(level, files, includes)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -33,12 +33,12 @@ class TracedStep:
 
 
 def trace(step: RowStep) -> TracedStep:
-    """Traces ``step`` for its own dim."""
+    """Trace ``step`` for its own dim."""
     return _trace_at(step, step.dim)
 
 
 def trace_any_dim(step: RowStep) -> TracedStep:
-    """Traces ``step`` for a row of unknown length. A rule that asks for the length as a number raises here."""
+    """Trace ``step`` for a row of unknown length. A rule that asks for the length as a number raises here."""
     (dim,) = jax.export.symbolic_shape("dim")
     return _trace_at(step, dim)
 

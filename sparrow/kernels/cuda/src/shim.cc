@@ -204,36 +204,27 @@ int in_context(Work&& work) {
 }  // namespace sparrow
 
 #pragma GCC visibility push(default)
+using Span = xla::ffi::Span<const int64_t>;
 XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_cuda_instantiate, sparrow::instantiate,
-                              xla::ffi::Ffi::BindInstantiate()
-                                  .Attr<xla::ffi::Span<const int64_t>>("keys")
-                                  .Attr<xla::ffi::Span<const int64_t>>("plan"));
+                              xla::ffi::Ffi::BindInstantiate().Attr<Span>("keys").Attr<Span>("plan"));
+template <class Binding>
+static auto with_call(Binding&& binding) {
+  return std::move(binding).template Ctx<xla::ffi::State<sparrow::Held>>().RemainingArgs().RemainingRets().template Attr<Span>("keys")
+      .template Attr<Span>("plan");
+}
 #ifdef SPARROW_WITHOUT_STREAM  // the emulation of the tests, on XLA's CPU
 static xla::ffi::Error execute_without_stream(sparrow::Held* held, xla::ffi::RemainingArgs args, xla::ffi::RemainingRets rets,
-                                              xla::ffi::Span<const int64_t> /* keys */, xla::ffi::Span<const int64_t> plan) {
+                                              Span /* keys */, Span plan) {
   return sparrow::execute(nullptr, held, args, rets, plan);
 }
-XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_cuda, execute_without_stream,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::State<sparrow::Held>>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attr<xla::ffi::Span<const int64_t>>("keys")
-                                  .Attr<xla::ffi::Span<const int64_t>>("plan"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_cuda, execute_without_stream, with_call(xla::ffi::Ffi::Bind()));
 #else
 static xla::ffi::Error execute_on_stream(sparrow::Handle stream, sparrow::Held* held, xla::ffi::RemainingArgs args,
-                                         xla::ffi::RemainingRets rets, xla::ffi::Span<const int64_t> /* keys */,
-                                         xla::ffi::Span<const int64_t> plan) {
+                                         xla::ffi::RemainingRets rets, Span /* keys */, Span plan) {
   return sparrow::execute(stream, held, args, rets, plan);
 }
 XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_cuda, execute_on_stream,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<sparrow::Handle>>()
-                                  .Ctx<xla::ffi::State<sparrow::Held>>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attr<xla::ffi::Span<const int64_t>>("keys")
-                                  .Attr<xla::ffi::Span<const int64_t>>("plan"),
+                              with_call(xla::ffi::Ffi::Bind().Ctx<xla::ffi::PlatformStream<sparrow::Handle>>()),
                               {xla::ffi::Traits::kCmdBufferCompatible});
 #endif
 

@@ -68,7 +68,6 @@ struct ResultOf<ffi::Result<T>> : std::true_type {
   using Type = T;
 };
 
-// What XLA gives a handler, by its parameters from `Parameter` on: numbers are attributes, called `names` in their order.
 template <class Parameter, class Binding>
 auto bind_one(Binding&& binding, const char* name) {
   if constexpr (std::is_same_v<Parameter, ffi::ThreadPool>) {
@@ -96,6 +95,8 @@ struct Bound {
     }
   }
 };
+
+// What XLA gives a handler, by the handler's parameters: numbers are attributes, called `names` in their order.
 template <class... Parameters>
 auto binding_of(ffi::Error (*)(Parameters...), std::vector<const char*> names) {
   names.push_back("");  // that no parameter has

@@ -317,10 +317,9 @@ void index_ids(const IdMap& map) {
   constexpr int32_t kAhead = 16;
   for (int32_t pool = 0; pool < 2 * map.num_segments; ++pool) {
     const int32_t number = pool % map.num_segments;
-    const IdSegment& segment = map.segments[number];
-    const int32_t begin = pool < map.num_segments ? segment.begin : segment.waiting_begin;
-    const int32_t end = pool < map.num_segments ? segment.end : segment.waiting_end;
-    for (int32_t place = begin; place < end; ++place) {
+    const IdPool range(map, pool);
+    const int32_t end = range.begin + range.size;
+    for (int32_t place = range.begin; place < end; ++place) {
       if (end - place > kAhead) fetch_bucket<true>(map, IdKey(map, map.ids[place + kAhead], number));
       if (map.last[place] >= 0) insert(map, IdKey(map, map.ids[place], number), place);
     }
