@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import stat
 import urllib.parse
@@ -36,16 +35,6 @@ COPY_BYTES: Final = 32 << 20
 the host already."""
 COPY_SHARE: Final = 0.25
 """The share of the free host memory that copies of the tables of a GPU may take."""
-
-
-@dataclasses.dataclass(frozen=True)
-class StateSave:
-    """The values to save: rows by logical name, other arrays on the host, and plain values for ``about.json``."""
-
-    tables: Mapping[Key, TableRows]
-    arrays: Mapping[str, Array]
-    about: Mapping[str, Any]
-    copy_bytes: int | None = None  # the most bytes of tables that are copied; None: `copy_limit`
 
 
 def copy_limit() -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sparrow import processes
 from sparrow.checkpoint.blocks import Array, Key, TableRows
-from sparrow.checkpoint.content import FORMAT_VERSION, IN_WORK, NUMBER, StateSave
+from sparrow.checkpoint.content import FORMAT_VERSION, IN_WORK, NUMBER
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, sentence
 from sparrow.checkpoint.holding import remove
 from sparrow.checkpoint.links import ARRAYS, ID, PARENT, ancestors, compact, difference, write_link
@@ -88,8 +88,8 @@ class Checkpoints:
         self.wait()
         self._remove_old()
         own = {ID: secrets.token_hex(8)}
-        path, args = self._path(step), StateSave(tables, arrays, {**about, **own, NUMBER: step}, copy_bytes)
-        self._guarded(lambda: self._start(begin(path.absolute(), args)))
+        path, about = self._path(step), {**about, **own, NUMBER: step}
+        self._guarded(lambda: self._start(begin(path.absolute(), tables, arrays, about, copy_bytes)))
         self._parent, self._arrays, self._links = {"step": step, **own}, arrays, 0
         return path
 
