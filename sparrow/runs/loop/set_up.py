@@ -1,4 +1,4 @@
-"""The two ways to a `Run`: `load` opens the folder of one, `train` makes one of a folder, data, state, log and parts."""
+"""The two ways to a `Run`: `load` opens the folder of one, `train` makes one of a folder, data, a state and parts."""
 
 from __future__ import annotations
 
