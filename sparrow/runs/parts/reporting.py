@@ -50,6 +50,7 @@ class Reporting(Part):
         self.idle(loop)
 
     def idle(self, loop: Loop) -> None:
+        """Log what a source that grows has to report."""
         stream = loop.batches.stream if isinstance(loop.batches, Pipeline) else None
         while stream is not None and stream.notes:
             loop.log.line(stream.notes.popleft())

@@ -33,6 +33,7 @@ class Windows(Part):
     """The log of each window, and the time of the newest example."""
 
     def __init__(self, program: Program, column: str | None, unit: str) -> None:
+        """Take the column of the time, and its unit."""
         section = program.config.evaluate.windows
         self._seconds = None if section is None else section.seconds
         self.every_steps = None if section is None else section.steps
