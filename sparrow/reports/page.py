@@ -15,7 +15,7 @@ from sparrow.files import AnyPath, at, replace_file
 from sparrow.reports.axis import Axis
 from sparrow.reports.chart import Chart, Series
 from sparrow.reports.curves import at_k_charts, curve_charts, number_charts, rank_charts
-from sparrow.reports.facts import comparison_html, config_html, environment_html, final_values
+from sparrow.reports.facts import compared, comparison_html, config_html, environment_html
 from sparrow.reports.formatting import date, duration, precise
 from sparrow.reports.learning import gradient_charts, learning_charts, rate_charts, speed_charts
 from sparrow.reports.recorded import REPORT, RecordedRun, read_all
@@ -102,10 +102,9 @@ def _notes(runs: Sequence[RecordedRun]) -> str:
 
 
 def _unshared(runs: Sequence[RecordedRun]) -> list[str]:
-    final = [final_values(run) for run in runs]
     missing = []
-    for name in dict.fromkeys(name for values in final for name in values):
-        having = [run.name for run, values in zip(runs, final, strict=True) if name in values]
+    for name, values in compared(runs).numbers.items():
+        having = [run.name for run, value in zip(runs, values, strict=True) if value is not None]
         if len(having) < len(runs):
             missing.append(f"{name} is in {', '.join(having)} only")
     return [f"Not every run has every number: {'; '.join(missing)}."] if missing else []
