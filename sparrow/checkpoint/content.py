@@ -16,8 +16,7 @@ import safetensors.numpy
 
 from sparrow.checkpoint.blocks import Array, Key, TableRows, Written
 from sparrow.checkpoint.errors import Damaged, altered, unreadable
-from sparrow.checkpoint.transfer import free_memory
-from sparrow.files import UnsafePath, inside, sync, write_durably
+from sparrow.files import UnsafePath, inside, proc_bytes, sync, write_durably
 
 FORMAT_VERSION: Final = 2
 ABOUT: Final = "about.json"
@@ -39,7 +38,7 @@ COPY_SHARE: Final = 0.25
 
 def copy_limit() -> int:
     """Return the bytes of tables that a save may copy to host memory by default."""
-    free = free_memory()
+    free = proc_bytes("/proc/meminfo").get("MemAvailable")
     if jax.default_backend() == "cpu" or free is None:
         return COPY_BYTES
     return max(int(COPY_SHARE * free), COPY_BYTES)
