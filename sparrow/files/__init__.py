@@ -7,4 +7,4 @@ from sparrow.files.paths import UnsafePath, inside
 from sparrow.files.proc import proc_bytes
 from sparrow.files.python import run_file
 from sparrow.files.remote import AnyPath, Remote, at, is_remote, matching
-from sparrow.files.typed import typed
+from sparrow.files.typed import json_object, typed
