@@ -1,10 +1,10 @@
-"""The page: one HTML file with everything in it: quality, the importance of features, windows."""
+"""The page: one HTML file with everything in it; `inline`: a run in a notebook, with a style and without a script."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -65,8 +65,7 @@ def page(runs: Sequence[RecordedRun]) -> str:
     summary = f"<p>{len(runs)} runs compared</p>"
     if len(runs) == 1:
         summary = f"<p>{escape(_status(runs[0]))}</p>{tiles_html(runs[0])}"
-    assets = resources.files("sparrow.reports") / "assets"
-    style, script = ((assets / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    style, script = _asset("report.css"), _asset("report.js")
     return "\n".join(
         [
             "<!doctype html>",
@@ -79,6 +78,10 @@ def page(runs: Sequence[RecordedRun]) -> str:
             f"<script>{script}</script></body></html>\n",
         ]
     )
+
+
+def _asset(name: str) -> str:
+    return (resources.files("sparrow.reports") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _status(run: RecordedRun) -> str:
@@ -225,3 +228,27 @@ def _chart(runs: Sequence[RecordedRun], title: str, names: Sequence[str]) -> Cha
     )
     y_axis = Axis.around((v for line in series for v in line.y), title.partition(",")[0])
     return Chart(title, series, x_axis, y_axis, id=f"window-{names[0].replace('/', '-')}")
+
+
+MOST_CHARTS: Final = 6
+
+
+def inline(title: str, facts: Mapping[str, str], charts: Iterable[Chart] = ()) -> str:
+    """Return a title, a table of facts and some charts.
+
+    >>> "<b>a &amp; b</b>" in inline("a & b", {"step": "5"})
+    True
+    """
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
+    drawn = "".join(chart.html(static=True) for chart in charts)
+    grid = f'<div class="grid">{drawn}</div>' if drawn else ""
+    style = _asset("inline.css")
+    return f'<div class="sparrow"><style>{style}</style><p><b>{escape(title)}</b></p><table>{rows}</table>{grid}</div>'
+
+
+def run_charts(folder: AnyPath) -> list[Chart]:
+    """Return the curves of the loss and the metrics of a run; none where nothing is recorded yet."""
+    try:
+        return learning_charts([RecordedRun.read(folder)])[:MOST_CHARTS]
+    except DataError:
+        return []
