@@ -37,7 +37,7 @@ from sparrow.files import AnyPath, Remote, at
 from sparrow.registry import nearest
 from sparrow.runs.errors import FolderError
 from sparrow.runs.evaluating.evaluation import Evaluator, prediction_batch_size
-from sparrow.runs.loop.loop import Loop, Part, Trained
+from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.placing import placed
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.loop.sharing import divide
@@ -163,19 +163,21 @@ def train(
             clock = batches.requests.clock if isinstance(batches, Together) else time.monotonic
             parts.append(Saver(run, program, words or Vocabularies.of(config), kept, log.line, clock))
         parts += _exports(config, run)
-        made = Loop(program, batches, stepping, parts, log, state, progress, early).run()
-    return _best(made, None if path is None else at(path))
+        loop = Loop(program, batches, stepping, parts, log, state, progress, early)
+        loop.run()
+    return _best(loop, None if path is None else at(path))
 
 
-def _best(made: Trained, folder: AnyPath | None) -> Run:
+def _best(loop: Loop, folder: AnyPath | None) -> Run:
     """Return the run with its best state, where it knows one and has a folder; else with the last one."""
-    done: dict[str, Any] = {"folder": folder, "steps": made.steps, "examples_per_second": made.examples_per_second}
-    best = made.best
-    if folder is None or best is None or best.step == made.steps:
-        return Run(made.program.calibrated(made.calibration), made.state, step=made.steps, results=made.results, **done)
-    progress = saved_progress(folder, best.step)
-    done |= {"results": progress.results, "note": f"step {best.step} is used, the best; the last is {made.steps}"}
-    program, config = made.program.calibrated(progress.calibration), made.program.config
+    done: dict[str, Any] = {"folder": folder, "steps": loop.steps, "examples_per_second": loop.clock.speed}
+    program, progress, best = loop.program, loop.progress, loop.progress.best
+    if folder is None or best is None or best.step == loop.steps:
+        calibrated = program.calibrated(progress.calibration)
+        return Run(calibrated, loop.state, step=loop.steps, results=progress.results, **done)
+    progress, config = saved_progress(folder, best.step), program.config
+    done |= {"results": progress.results, "note": f"step {best.step} is used, the best; the last is {loop.steps}"}
+    program = program.calibrated(progress.calibration)
     return Run(program, lambda: loaded(folder, config, best.step).state, step=best.step, **done)
 
 
