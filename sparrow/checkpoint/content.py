@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import stat
 import urllib.parse
@@ -17,8 +16,7 @@ import safetensors.numpy
 
 from sparrow.checkpoint.blocks import Array, Key, TableRows, Written
 from sparrow.checkpoint.errors import Damaged, altered, unreadable
-from sparrow.checkpoint.transfer import free_memory
-from sparrow.files import UnsafePath, inside, sync, write_durably
+from sparrow.files import UnsafePath, inside, proc_bytes, sync, write_durably
 
 FORMAT_VERSION: Final = 2
 ABOUT: Final = "about.json"
@@ -38,19 +36,9 @@ COPY_SHARE: Final = 0.25
 """The share of the free host memory that copies of the tables of a GPU may take."""
 
 
-@dataclasses.dataclass(frozen=True)
-class StateSave:
-    """The values to save: rows by logical name, other arrays on the host, and plain values for ``about.json``."""
-
-    tables: Mapping[Key, TableRows]
-    arrays: Mapping[str, Array]
-    about: Mapping[str, Any]
-    copy_bytes: int | None = None  # the most bytes of tables that are copied; None: `copy_limit`
-
-
 def copy_limit() -> int:
     """Return the bytes of tables that a save may copy to host memory by default."""
-    free = free_memory()
+    free = proc_bytes("/proc/meminfo").get("MemAvailable")
     if jax.default_backend() == "cpu" or free is None:
         return COPY_BYTES
     return max(int(COPY_SHARE * free), COPY_BYTES)

@@ -10,11 +10,11 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sparrow import processes
 from sparrow.checkpoint.blocks import Array, Key, TableRows
-from sparrow.checkpoint.content import FORMAT_VERSION, IN_WORK, NUMBER, StateSave
+from sparrow.checkpoint.content import FORMAT_VERSION, IN_WORK, NUMBER
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, sentence
 from sparrow.checkpoint.holding import remove
 from sparrow.checkpoint.links import ARRAYS, ID, PARENT, ancestors, compact, difference, write_link
@@ -27,6 +27,7 @@ _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _DELETED, _DAMAGED = ".deleted", ".damaged"
 
 LogLine = Callable[[str], None]
+T = TypeVar("T")
 
 
 class Checkpoints:
@@ -88,13 +89,11 @@ class Checkpoints:
         self.wait()
         self._remove_old()
         own = {ID: secrets.token_hex(8)}
-        path, args = self._path(step), StateSave(tables, arrays, {**about, **own, NUMBER: step}, copy_bytes)
-        self._guarded(lambda: self._start(begin(path.absolute(), args)))
+        path, about = self._path(step), {**about, **own, NUMBER: step}
+        work = self._guarded(lambda: begin(path.absolute(), tables, arrays, about, copy_bytes))
+        self._saving = self._pool.submit(work)
         self._parent, self._arrays, self._links = {"step": step, **own}, arrays, 0
         return path
-
-    def _start(self, work: Callable[[], None]) -> None:
-        self._saving = self._pool.submit(work)
 
     @property
     def can_link(self) -> bool:
@@ -227,9 +226,9 @@ class Checkpoints:
             if _is_step(step) and (dot + rest == _DELETED or rest.startswith(IN_WORK[1:])) and self._owns(int(step)):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
 
-    def _guarded(self, work: Callable[[], Any]) -> None:
+    def _guarded(self, work: Callable[[], T]) -> T:
         try:
-            work()
+            return work()
         except CheckpointError:
             raise
         except Exception as error:

@@ -7,7 +7,6 @@ import ctypes
 import functools
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import jax
@@ -100,14 +99,3 @@ def cores() -> int:
     """Return the cores that this process may use, less one for the loop; at least one."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(usable - 1, 1)
-
-
-def free_memory() -> int | None:
-    """Return the bytes of host memory that are free; None: not known."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        return None
-    return None

@@ -14,17 +14,16 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from sparrow import processes
-from sparrow.checkpoint.blocks import Array, Written, as_bytes, file_size, header_of, snapshot
+from sparrow.checkpoint.blocks import Array, Key, TableRows, Written, as_bytes, file_size, header_of, snapshot
 from sparrow.checkpoint.content import (
     COPY_BYTES,
     IN_WORK,
     TABLES,
-    StateSave,
     copy_limit,
     entries,
     file_name,
@@ -38,19 +37,26 @@ from sparrow.files import sync, write_durably
 _NUMBERS: Final = itertools.count()  # all processes save the same checkpoints in the same order
 
 
-def begin(path: Path, save: StateSave) -> Callable[[], None]:
+Tables = Mapping[Key, TableRows]
+"""Rows by logical name."""
+
+
+def begin(
+    path: Path, tables: Tables, arrays: Mapping[str, Array], about: Mapping[str, Any], copy_bytes: int | None
+) -> Callable[[], None]:
     """Write large tables and copy small ones, and return the rest of the work; all processes call this together.
 
-    The work gives the folder its name, or raises `CheckpointError`. The state may change before it is called.
+    The work gives the folder its name, or raises `CheckpointError`. The tables may change before it is called. Other
+    arrays are on the host; ``about``: plain values; ``copy_bytes``: as of `Checkpoints.save`.
     """
     temporary, number = path.with_name(f"{path.name}{IN_WORK}"), next(_NUMBERS)
-    processes.led(lambda: _make_files(temporary, save), CheckpointError)
+    processes.led(lambda: _make_files(temporary, tables), CheckpointError)
     part = PartFile(temporary)
     copies: list[tuple[str, tuple[int, ...], Any, list[tuple[int, Array]]]] = []
-    left = save.copy_bytes
+    left = copy_bytes
     if left is None:
         left = copy_limit() if processes.count() == 1 else COPY_BYTES
-    for index, (key, rows) in enumerate(save.tables.items()):
+    for index, (key, rows) in enumerate(tables.items()):
         given = file_name(index, key), rows.shape, rows.array.dtype
         if rows.nbytes > left:
             part.write(*given, rows.pieces())
@@ -63,12 +69,12 @@ def begin(path: Path, save: StateSave) -> Callable[[], None]:
             part.write(*copy)
         error = part.error or _tried(part.finish)
         if processes.is_first():
-            error = error or _tried(lambda: write_state(temporary, save.arrays))
+            error = error or _tried(lambda: write_state(temporary, arrays))
         errors = processes.everyone(f"saved/{number}", error)
         failed = next((f"process {who}: {text}" for who, text in enumerate(errors) if text is not None), None)
         failed = error if len(errors) == 1 else failed
         if processes.is_first():
-            failed = failed or _tried(lambda: _commit(path, temporary, save))
+            failed = failed or _tried(lambda: _commit(path, temporary, tables, about))
             if failed is not None:
                 shutil.rmtree(temporary, ignore_errors=True)  # frees space on a full disk
         failed = processes.of_first(f"committed/{number}", failed)
@@ -136,11 +142,11 @@ def _tried(work: Callable[..., None], *given: Any) -> str | None:
     return None
 
 
-def _make_files(temporary: Path, save: StateSave) -> None:
+def _make_files(temporary: Path, tables: Tables) -> None:
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         (temporary / TABLES).mkdir(parents=True)
-        for index, (key, rows) in enumerate(save.tables.items()):
+        for index, (key, rows) in enumerate(tables.items()):
             header = header_of(rows.shape, rows.array.dtype)
             with (temporary / file_name(index, key)).open("wb", buffering=0) as file:
                 file.write(header)
@@ -150,11 +156,11 @@ def _make_files(temporary: Path, save: StateSave) -> None:
         raise CheckpointError(f"{temporary.parent}: a checkpoint could not be saved: {sentence(error)}") from None
 
 
-def _commit(path: Path, temporary: Path, save: StateSave) -> None:
+def _commit(path: Path, temporary: Path, tables: Tables, about: Mapping[str, Any]) -> None:
     """Check that the parts are complete, write the last files, and give the folder its name."""
     written: dict[str, Written] = {}
     parts = [json.loads(part.read_text()) for part in PartFile.all(temporary)]
-    for index, (key, rows) in enumerate(save.tables.items()):
+    for index, (key, rows) in enumerate(tables.items()):
         file = file_name(index, key)
         whole = joined(Extent(*extent) for part in parts for extent in part.get(file, ()))
         if whole.size != file_size(rows.shape, rows.array.dtype):
@@ -162,6 +168,6 @@ def _commit(path: Path, temporary: Path, save: StateSave) -> None:
         written[file] = Written(whole.size, whole.crc)
     for part in PartFile.all(temporary):
         part.unlink()
-    write_last(temporary, {"tables": entries(save.tables), **save.about}, written)
+    write_last(temporary, {"tables": entries(tables), **about}, written)
     os.rename(temporary, path)
     sync(path.parent)

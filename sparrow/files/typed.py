@@ -1,11 +1,22 @@
-"""JSON as records: every value is checked against its declared type."""
+"""JSON: objects of files, and records whose values are checked against their declared types."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import types
 import typing
+from pathlib import Path
 from typing import Any
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """Return the object that a file holds; an empty one where it cannot be read, or holds something else."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return held if isinstance(held, dict) else {}
 
 
 def typed(kind: Any, value: Any, where: str = "") -> Any:

@@ -195,8 +195,8 @@ class Optimizer:
         state, assigned = self.assign(state, given)
         count = len(given)
         if not count or any(len(arg) != count for arg in args):
-            given = ", ".join(str(len(arg)) for arg in args)
-            raise ValueError(f"{count} micro-batches need {count} of every other argument of loss_fn, got {given}")
+            counts = ", ".join(str(len(arg)) for arg in args)
+            raise ValueError(f"{count} micro-batches need {count} of every other argument of loss_fn, got {counts}")
         micro = [
             self.gradients(state, loss_fn, *inputs, has_aux=has_aux, weight=1.0 / count)
             for inputs in zip(assigned, *args, strict=True)

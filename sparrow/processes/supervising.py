@@ -242,17 +242,12 @@ def supervise(
 ) -> int:
     """Run ``count`` processes to their end; when one fails, end all of them. Return the exit code.
 
-    The output of the first process is passed on. Others are shown where they fail.
+    ``command`` returns the command of a process; ``log`` receives a line for a failure, and for the steps and the time
+    that it cost. The output of the first process is passed on. Others are shown where they fail.
 
     With ``restarts``, all of them begin again from the newest checkpoint, unless the run ended well, by a mistake of
     the user (2), or by a signal to stop (130, 143). Where a restart brought no new checkpoint before the next failure,
     ``restarts.fewer`` processes begin.
-
-    Args:
-      count: the number of processes.
-      command: the command of a process.
-      log: receives a line for a failure, and for the steps and the time that it cost.
-      restarts: None: never.
     """
     children: list[Child] = []
     lost: _Lost | None = None

@@ -7,6 +7,5 @@ memory), `curves` (ROC, precision, calibration), `page` (importance of features)
 
 from sparrow.reports.facts import Compared, compare
 from sparrow.reports.formatting import duration, size
-from sparrow.reports.inline import inline, run_charts
-from sparrow.reports.page import IMPORTANCE, unshared, write_report
+from sparrow.reports.page import IMPORTANCE, inline, run_charts, unshared, write_report
 from sparrow.reports.recorded import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC, RecordedRun, write_json

@@ -54,17 +54,15 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 def comparison_html(runs: Sequence[RecordedRun]) -> str:
     """Two tables: the last numbers of each run, and the fields in which the configs differ."""
-    final = [final_values(run) for run in runs]
-    names = dict.fromkeys(name for values in final for name in values)
-    numbers = {name: [precise(v[name]) if name in v else MISSING for v in final] for name in names}
+    held = compared(runs)
+    numbers = {name: [MISSING if v is None else precise(v) for v in values] for name, values in held.numbers.items()}
     steps = {"last step": [f"{run.last_step:,}" for run in runs]}
     if any(run.best is not None for run in runs):
         steps["best step"] = [MISSING if run.best is None else f"{run.best.step:,}" for run in runs]
-    differing = differences([run.settings for run in runs])
     title = "Numbers of the best step" if all(run.best is not None for run in runs) else "Last numbers"
     parts = [f"<h3>{title}</h3>", _table(runs, "number", {**steps, **numbers})]
     parts.append("<h3>Fields of the config that differ</h3>")
-    parts.append(_table(runs, "field", differing) if differing else "<p>None: the configs are the same.</p>")
+    parts.append(_table(runs, "field", held.fields) if held.fields else "<p>None: the configs are the same.</p>")
     return "".join(parts)
 
 
@@ -203,15 +201,20 @@ class Compared:
 
 def compare(folders: Sequence[str | Path]) -> Compared:
     """Read the best or last numbers of runs, and the fields in which their configs differ."""
-    runs = read_all(folders)
+    held = compared(read_all(folders))
+    fields = {name: values for name, values in held.fields.items() if name != "model_dir"}
+    return dataclasses.replace(held, fields=fields)
+
+
+def compared(runs: Sequence[RecordedRun]) -> Compared:
+    """Return the numbers and the differences of runs."""
     final = [final_values(run) for run in runs]
     names = dict.fromkeys(name for values in final for name in values)
-    differing = differences([run.settings for run in runs])
     return Compared(
         [run.name for run in runs],
         [run.last_step for run in runs],
         {name: [values.get(name) for values in final] for name in names},
-        {name: values for name, values in differing.items() if name != "model_dir"},
+        differences([run.settings for run in runs]),
     )
 
 

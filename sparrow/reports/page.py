@@ -1,10 +1,10 @@
-"""The page: one HTML file with everything in it: quality, the importance of features, windows."""
+"""The page: one HTML file with everything in it; `inline`: a run in a notebook, with a style and without a script."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -15,7 +15,7 @@ from sparrow.files import AnyPath, at, replace_file
 from sparrow.reports.axis import Axis
 from sparrow.reports.chart import Chart, Series
 from sparrow.reports.curves import at_k_charts, curve_charts, number_charts, rank_charts
-from sparrow.reports.facts import comparison_html, config_html, environment_html, final_values
+from sparrow.reports.facts import compared, comparison_html, config_html, environment_html
 from sparrow.reports.formatting import date, duration, precise
 from sparrow.reports.learning import gradient_charts, learning_charts, rate_charts, speed_charts
 from sparrow.reports.recorded import REPORT, RecordedRun, read_all
@@ -65,8 +65,7 @@ def page(runs: Sequence[RecordedRun]) -> str:
     summary = f"<p>{len(runs)} runs compared</p>"
     if len(runs) == 1:
         summary = f"<p>{escape(_status(runs[0]))}</p>{tiles_html(runs[0])}"
-    assets = resources.files("sparrow.reports") / "assets"
-    style, script = ((assets / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    style, script = _asset("report.css"), _asset("report.js")
     return "\n".join(
         [
             "<!doctype html>",
@@ -79,6 +78,10 @@ def page(runs: Sequence[RecordedRun]) -> str:
             f"<script>{script}</script></body></html>\n",
         ]
     )
+
+
+def _asset(name: str) -> str:
+    return (resources.files("sparrow.reports") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _status(run: RecordedRun) -> str:
@@ -102,10 +105,9 @@ def _notes(runs: Sequence[RecordedRun]) -> str:
 
 
 def _unshared(runs: Sequence[RecordedRun]) -> list[str]:
-    final = [final_values(run) for run in runs]
     missing = []
-    for name in dict.fromkeys(name for values in final for name in values):
-        having = [run.name for run, values in zip(runs, final, strict=True) if name in values]
+    for name, values in compared(runs).numbers.items():
+        having = [run.name for run, value in zip(runs, values, strict=True) if value is not None]
         if len(having) < len(runs):
             missing.append(f"{name} is in {', '.join(having)} only")
     return [f"Not every run has every number: {'; '.join(missing)}."] if missing else []
@@ -226,3 +228,27 @@ def _chart(runs: Sequence[RecordedRun], title: str, names: Sequence[str]) -> Cha
     )
     y_axis = Axis.around((v for line in series for v in line.y), title.partition(",")[0])
     return Chart(title, series, x_axis, y_axis, id=f"window-{names[0].replace('/', '-')}")
+
+
+MOST_CHARTS: Final = 6
+
+
+def inline(title: str, facts: Mapping[str, str], charts: Iterable[Chart] = ()) -> str:
+    """Return a title, a table of facts and some charts.
+
+    >>> "<b>a &amp; b</b>" in inline("a & b", {"step": "5"})
+    True
+    """
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
+    drawn = "".join(chart.html(static=True) for chart in charts)
+    grid = f'<div class="grid">{drawn}</div>' if drawn else ""
+    style = _asset("inline.css")
+    return f'<div class="sparrow"><style>{style}</style><p><b>{escape(title)}</b></p><table>{rows}</table>{grid}</div>'
+
+
+def run_charts(folder: AnyPath) -> list[Chart]:
+    """Return the curves of the loss and the metrics of a run; none where nothing is recorded yet."""
+    try:
+        return learning_charts([RecordedRun.read(folder)])[:MOST_CHARTS]
+    except DataError:
+        return []

@@ -8,6 +8,7 @@ from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.evaluating.predict_files import predict
 from sparrow.runs.feed_times import FeedTimes, time_feed
 from sparrow.runs.loop.loop import Loop, Part
+from sparrow.runs.loop.set_up import as_config, load, train
 from sparrow.runs.parts.event_schedule import EventSchedule
 from sparrow.runs.recorded.traffic import TableIds, table_ids
 from sparrow.runs.run import Run
@@ -15,7 +16,6 @@ from sparrow.runs.saved.loading import Extra, saved_config
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.step.non_finite import NonFinite
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.train_and_load import as_config, load, train
 from sparrow.runs.vectors.table_view import Nearest, TableView, nearest_rows
 
 __all__ = ["Interrupted", "NonFinite", "Part", "Run", "RunError", "TableView", "load", "train"]

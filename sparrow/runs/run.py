@@ -30,9 +30,15 @@ from sparrow.runs.evaluating.importance import ROWS, importance, write_importanc
 from sparrow.runs.evaluating.predict_files import predict, predict_table
 from sparrow.runs.saved.restoring import LogLine
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.vectors.recommending import item_index, recommendations, tree_again, with_approximate
+from sparrow.runs.vectors.recommending import (
+    item_index,
+    recommendations,
+    tower_names,
+    tower_vectors,
+    tree_again,
+    with_approximate,
+)
 from sparrow.runs.vectors.table_view import Measure, Nearest, TableView, nearest_rows, neighbors_of
-from sparrow.runs.vectors.towers import tower_names, tower_vectors
 from sparrow.serving import load as load_export
 
 Array = npt.NDArray[Any]

@@ -12,7 +12,6 @@ from sparrow.checkpoint import CheckpointError, Key, writer
 
 def test_a_disk_that_is_full_at_the_start_leaves_nothing(tmp_path, monkeypatch):
     rows = SimpleNamespace(shape=(4, 2), array=np.zeros((4, 2), np.float32), nbytes=32)
-    args = SimpleNamespace(tables={Key("a"): rows, Key("b"): rows})
     held = writer.header_of
     calls = []
 
@@ -24,5 +23,5 @@ def test_a_disk_that_is_full_at_the_start_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(writer, "header_of", full)
     with pytest.raises(CheckpointError, match="the disk is full"):
-        writer._make_files(tmp_path / "5.partial", args)
+        writer._make_files(tmp_path / "5.partial", {Key("a"): rows, Key("b"): rows})
     assert not list(tmp_path.iterdir())

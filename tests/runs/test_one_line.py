@@ -12,6 +12,7 @@ import pytest
 from sparrow import runs
 from sparrow.cli import main
 from sparrow.config import ConfigError, dumps
+from sparrow.files import proc
 from sparrow.runs.recorded.tensorboard import Appended
 from sparrow.runs.saved import resuming, run_folder
 from sparrow.runs.step import memory
@@ -96,7 +97,8 @@ def test_memory_of_a_container(monkeypatch):
         "/sys/fs/cgroup/memory.current": "1000000\n",
         "/sys/fs/cgroup/memory.stat": "anon 300000\ninactive_file 600000\nactive_file 50000\n",
     }
-    monkeypatch.setattr(memory, "Path", lambda path: types.SimpleNamespace(read_text=lambda: texts[path]))
+    for module in (memory, proc):
+        monkeypatch.setattr(module, "Path", lambda path: types.SimpleNamespace(read_text=lambda: texts[path]))
     assert memory.host_memory() == Memory("host", 1_024_000, 674_000)
 
 

@@ -78,6 +78,18 @@ def ranked(run, user):
     return [ITEMS[place] for place in np.argsort(-scores[0], kind="stable")]
 
 
+def test_a_tower_needs_no_columns_of_one_with_a_dynamic_table(trained):
+    own, _ = trained
+    user = {"kind": "id", "name": "user", "embedding_dim": 4, "dynamic": {"rows": 40}}
+    data = {**config.plain(own.config, defaults=False)["data"]}
+    data["features"] = [user, data["features"][1]]
+    made = config.from_mapping({**config.plain(own.config, defaults=False), "data": data, "model_dir": None})
+    run = runs.train(made, stream=io.StringIO())
+    alone = run.vectors("item", {"item": ITEMS})
+    assert alone.shape == (12, 4)
+    np.testing.assert_array_equal(alone, run.vectors("item", {"item": ITEMS, "user": np.arange(12)}))
+
+
 def test_the_best_items_are_those_of_all_scores(trained):
     run, _ = trained
     found = run.recommend(pd.DataFrame({"user": [3, 31]}), k=4)

@@ -1,1 +1,1 @@
-"""The training loop: steps, evaluation, and every way a run can end."""
+"""The training loop: the set-up of a run, steps, and every way a run can end."""

@@ -11,7 +11,7 @@ from typing import Any
 from sparrow.data import DataError
 from sparrow.feed import Pipeline
 from sparrow.runs.errors import Elsewhere, Interrupted
-from sparrow.runs.loop.progress import Best, Clock, Progress
+from sparrow.runs.loop.progress import Clock, Progress
 from sparrow.runs.loop.staging import Early, Taken, calls_of, groups_of, until_due
 from sparrow.runs.loop.together import Batches
 from sparrow.runs.recorded.log import Log
@@ -61,29 +61,6 @@ class Part:
         return error
 
 
-@dataclasses.dataclass(frozen=True)
-class Trained:
-    """The result of a training run.
-
-    Attributes:
-      program: the program that was trained.
-      state: its state after the last step.
-      results: the results of the last evaluation; empty where there is no data to evaluate on.
-      steps: the number of steps, before and after the run was resumed.
-      examples_per_second: the speed over all steps but the first, which compiles; evaluations do not count.
-      best: the best evaluation, where the config has a criterion for it.
-      calibration: the scaling of the last evaluation; see `Progress`.
-    """
-
-    program: Program
-    state: TrainState
-    results: dict[str, float]
-    steps: int
-    examples_per_second: float
-    best: Best | None = None
-    calibration: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
-
-
 @dataclasses.dataclass
 class Loop:
     """One run: the state, the clock and the counts.
@@ -127,14 +104,17 @@ class Loop:
     def steps(self) -> int:
         return self.progress.steps
 
-    def run(self) -> Trained:
-        """Train to the end, or to an early end."""
+    def run(self) -> None:
+        """Train to the end, or to an early end; state, progress and clock are then those of the last step."""
         with contextlib.ExitStack() as stack:
             try:
                 for part in self.parts:
                     part.begin(self, stack)
                 self._train()
-                return self._finish()
+                self.settle()
+                self.clock.stop()
+                for part in self.parts:
+                    part.end(self)
             except (Exception, Interrupted) as error:
                 better: BaseException = error
                 for part in self.parts:
@@ -231,12 +211,3 @@ class Loop:
         why = culprit(self.program, self.state, bad)
         self.stepping.forget()
         raise NonFinite(why)
-
-    def _finish(self) -> Trained:
-        self.settle()
-        self.clock.stop()
-        for part in self.parts:
-            part.end(self)
-        results, best = dict(self.progress.results), self.progress.best
-        given = self.program, self.state, results, self.steps, self.clock.speed, best
-        return Trained(*given, self.progress.calibration)

@@ -1,4 +1,4 @@
-"""The set-up of a training run: the folder, the data, the first state, the log and the parts."""
+"""The two ways to a `Run`: `load` opens the folder of one, `train` makes one of a folder, data, a state and parts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TextIO
 
 import jax
 
+from sparrow import config as configs
 from sparrow import processes
 from sparrow.config import (
     Config,
@@ -30,11 +33,11 @@ from sparrow.config import (
 )
 from sparrow.data import Collisions, count_collisions
 from sparrow.feed import Pipeline
-from sparrow.files import AnyPath, at
+from sparrow.files import AnyPath, Remote, at
 from sparrow.registry import nearest
 from sparrow.runs.errors import FolderError
 from sparrow.runs.evaluating.evaluation import Evaluator, prediction_batch_size
-from sparrow.runs.loop.loop import Loop, Part, Trained
+from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.placing import placed
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.loop.sharing import divide
@@ -51,9 +54,10 @@ from sparrow.runs.parts.saving import Saver, in_one_line
 from sparrow.runs.parts.signals import Signals
 from sparrow.runs.parts.windows import Windows
 from sparrow.runs.recorded.log import Log
+from sparrow.runs.run import Run
 from sparrow.runs.saved.differences import refuse_unequal
-from sparrow.runs.saved.loading import Extra, owned_words
-from sparrow.runs.saved.restoring import ITEMS
+from sparrow.runs.saved.loading import Extra, Step, loaded, owned_words, saved_progress
+from sparrow.runs.saved.restoring import ITEMS, LogLine
 from sparrow.runs.saved.resuming import resumed
 from sparrow.runs.saved.run_folder import STREAM, RunFolder
 from sparrow.runs.saved.starting import started
@@ -67,65 +71,127 @@ _BEGUN: Final = itertools.count()
 _led = functools.partial(processes.led, rebuild=FolderError)
 
 
+def load(folder: str | AnyPath, config: Config | None = None, step: Step = None, *, log: LogLine | None = None) -> Run:
+    """Open a saved run: with the best checkpoint where it knows one, else with the newest complete one.
+
+    A run knows its best step with ``train.checkpoint.best_by`` or ``evaluate.early_stopping``.
+
+    Args:
+      folder: the folder of the run, which may be training.
+      config: replaces the saved one, such as to read other data; tables and model must agree.
+      step: the step of the checkpoint, "best" or "last".
+      log: receives a line for each note, such as a damaged checkpoint; by default notes are warnings.
+    """
+    held = loaded(folder, config, step, log=log)
+    results = held.progress.results if held.progress.evaluated_at == held.progress.steps else {}
+    return Run(held.program, held.state, folder=at(folder), step=held.progress.steps, results=results, note=held.note)
+
+
 def train(
-    config: Config,
-    path: str | AnyPath | None,
+    config: Config | Mapping[str, Any] | str | AnyPath,
+    folder: str | AnyPath | None = None,
     *,
-    resume: bool,
-    overwrite: bool,
-    stream: TextIO | None,
-    extras: Mapping[str, Extra],
-    watch: Watcher | None,
-    profile: int | None,
+    resume: bool = False,
+    overwrite: bool = False,
+    stream: TextIO | None = None,
+    extras: Mapping[str, Extra] = MappingProxyType({}),
+    watch: Watcher | None = None,
+    profile: int | None = None,
     new_data: bool = False,
-) -> Trained:
-    """Train the model of a config and evaluate it: `sparrow.runs.train`, whose arguments these are."""
-    folder = None if path is None else RunFolder(path)
-    with in_one_line(folder), contextlib.ExitStack() as stack:
+) -> Run:
+    """Train the model of a config and evaluate it.
+
+    Ctrl-C and SIGTERM end it after the current step, with the state saved, by `Interrupted`. Other early ends raise
+    `RunError`, such as `NonFinite`. The result holds the best state where the run knows one and has a folder.
+
+    Args:
+      config: a config with the sections ``data`` and ``model``: a `Config`, a mapping, or the path of a file.
+      folder: the folder of checkpoints and logs; by default ``config.model_dir``; without one nothing is written.
+      resume: whether to continue the run in that folder, to the same bits as if it had never stopped. This holds on
+        the same kind of device, with as many threads, the same backend and versions; differences are logged.
+      overwrite: whether to replace the run in that folder.
+      stream: the stream of the log; by default the standard output.
+      extras: further content of checkpoints, by name.
+      watch: receives the step and the results of each evaluation between steps, and returns whether to end there.
+      new_data: with ``resume``: whether the data may be other data than the run was on. It is then read from its
+        beginning, for ``train.epochs`` or ``train.steps`` more; tables, slots, ids, optimizer, schedules, averages and
+        vocabularies go on. On the same data it is ``resume`` alone.
+      profile: the number of steps to trace, after the first few, to the folder ``profile`` of the run; None: none.
+    """
+    config = as_config(config)
+    path = folder if folder is not None else config.model_dir
+    run = None if path is None else RunFolder(path)
+    with in_one_line(run), contextlib.ExitStack() as stack:
         lines: list[str] = []  # for the log, before it is open
-        config, words = _checked(config, folder, resume, overwrite, lines)
-        config = placed(config, folder if resume else None, lines.append)
+        config, words = _checked(config, run, resume, overwrite, lines)
+        config = placed(config, run if resume else None, lines.append)
         pipeline: Pipeline[Any] = train_pipeline(config)
         config, steps, note = length(config, pipeline)
         program, hashed = _built(config, pipeline)
         keep_freed_memory()
-        own = folder if processes.is_first() else None  # written by this process
+        own = run if processes.is_first() else None  # written by this process
         recorder = Recorder(program, None if own is None else own.path, hashed)
         divide(pipeline, program, recorder.prepare, is_training=True)
         batches = batches_of(pipeline, recorder.prepare)
-        signals = Signals(batches, listens=folder is not None)
+        signals = Signals(batches, listens=run is not None)
         parts = usual_parts(recorder, batches, signals, watch, profile)
         stepping = Ahead(program) if looks_ahead(program) else Steps(program)
         kept = {name: one for holder in (*parts, stepping) for name, one in holder.kept.items()} | dict(extras)
         if program.item_counts is not None:
             kept[ITEMS] = program.item_counts
         lines += [str(one) for one in hashed if one.rows < one.words] + ([note] if note else [])
-        if folder is not None:
-            _led(lambda: _lock(folder, stack, lines.append, resume, overwrite))
+        if run is not None:
+            _led(lambda: _lock(run, stack, lines.append, resume, overwrite))
         start = None
-        if folder is not None and pipeline.stream is not None:
-            pipeline.stream.load(folder.path / STREAM)
-        if folder is not None and resume:
-            start = resumed(folder, program, pipeline, kept, lines.append, new_data)
+        if run is not None and pipeline.stream is not None:
+            pipeline.stream.load(run.path / STREAM)
+        if run is not None and resume:
+            start = resumed(run, program, pipeline, kept, lines.append, new_data)
         position = pipeline.position()
         early = _early(batches, stack) if start is None and pipeline.stream is None else None
         state, progress = start or (_first(program, lines.append), Progress(position=position))
         parts += [Moving(move_to_large_pages(state)), signals]
-        if folder is not None:
-            _led(lambda: folder.begin(is_new=start is None))
+        if run is not None:
+            _led(lambda: run.begin(is_new=start is None))
             if pipeline.stream is not None:
-                _led(functools.partial(pipeline.stream.keep, folder.path / STREAM, is_new=start is None))
+                _led(functools.partial(pipeline.stream.keep, run.path / STREAM, is_new=start is None))
         agree_on_stream(pipeline, lambda: int(signals.received or 0))
         if not processes.is_first():
             stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
         log = stack.enter_context(_log(config, own, steps, stream, progress))
         for line in [f"training {program.embedder}", *lines, *candidate_notes(config, program.item_counts)]:
             log.line(line)
-        if folder is not None:
+        if run is not None:
             clock = batches.requests.clock if isinstance(batches, Together) else time.monotonic
-            parts.append(Saver(folder, program, words or Vocabularies.of(config), kept, log.line, clock))
-        parts += _exports(config, folder)
-        return Loop(program, batches, stepping, parts, log, state, progress, early).run()
+            parts.append(Saver(run, program, words or Vocabularies.of(config), kept, log.line, clock))
+        parts += _exports(config, run)
+        loop = Loop(program, batches, stepping, parts, log, state, progress, early)
+        loop.run()
+    return _best(loop, None if path is None else at(path))
+
+
+def _best(loop: Loop, folder: AnyPath | None) -> Run:
+    """Return the run with its best state, where it knows one and has a folder; else with the last one."""
+    done: dict[str, Any] = {"folder": folder, "steps": loop.steps, "examples_per_second": loop.clock.speed}
+    program, progress, best = loop.program, loop.progress, loop.progress.best
+    if folder is None or best is None or best.step == loop.steps:
+        calibrated = program.calibrated(progress.calibration)
+        return Run(calibrated, loop.state, step=loop.steps, results=progress.results, **done)
+    progress, config = saved_progress(folder, best.step), program.config
+    done |= {"results": progress.results, "note": f"step {best.step} is used, the best; the last is {loop.steps}"}
+    program = program.calibrated(progress.calibration)
+    return Run(program, lambda: loaded(folder, config, best.step).state, step=best.step, **done)
+
+
+def as_config(given: Config | Mapping[str, Any] | str | AnyPath) -> Config:
+    """Return a config from a config, a mapping, or the path of a file."""
+    if isinstance(given, Config):
+        return given
+    if isinstance(given, Mapping):
+        return configs.from_mapping(given)
+    if isinstance(given, str | Path | Remote):
+        return configs.load(given)
+    raise ConfigError(f"a config is a Config, a mapping or the path of a file, got {type(given).__name__}")
 
 
 def _exports(config: Config, folder: RunFolder | None) -> list[Part]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import jax
@@ -12,6 +11,7 @@ import jax
 from sparrow.config import dense_optimizer
 from sparrow.feed import Unvarying
 from sparrow.fields import at_step
+from sparrow.files import proc_bytes
 from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.staging import is_due
 from sparrow.runs.loop.together import Batches
@@ -166,12 +166,7 @@ def memory() -> dict[str, float]:
 
 def status_bytes(field: str) -> int | None:
     """Return a number of bytes from Linux's status of this process, such as VmRSS or VmHWM; None where missing."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return None
-    found = [line.split() for line in lines if line.startswith(f"{field}:")]
-    return int(found[0][1]) * 1024 if found else None
+    return proc_bytes("/proc/self/status").get(field)
 
 
 class Waited(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
@@ -14,6 +13,7 @@ import jax
 
 from sparrow import processes
 from sparrow.embedding import Embedder
+from sparrow.files import json_object
 from sparrow.reports import ENVIRONMENT, write_json
 from sparrow.runs.loop.progress import Clock
 from sparrow.runs.step.program import Program
@@ -26,7 +26,7 @@ class Environment:
     def __init__(self, folder: Path, program: Program, step: int, hashed: Mapping[str, Any]) -> None:
         """Begin a session now, at ``step``. ``hashed``: the words and rows of hashed features."""
         self._path = folder / ENVIRONMENT
-        before = _read(self._path) if step else {}
+        before = json_object(self._path) if step else {}
         ends = [end for end in _list(before, "epoch_ends") if end <= step]
         self._held: dict[str, Any] = {
             "sessions": [*_list(before, "sessions"), {"began": time.time(), "step": step}],
@@ -92,14 +92,6 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return held if isinstance(held, dict) else {}
 
 
 def _list(held: Mapping[str, Any], name: str) -> list[Any]:

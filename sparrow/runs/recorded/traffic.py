@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparrow.config import Config, ConfigError, assemble
+from sparrow.config import WIDE, Config, ConfigError, assemble
 from sparrow.data import DataError, Feature, Problems, Vocabulary
 from sparrow.embedding import Embedder, Held, PackedBatch, Ragged, RoutedBatch, SavedIds, TableSpec, hash_strings
 from sparrow.kernels.ids import numbers_of
@@ -229,7 +229,6 @@ def with_ids(summary: dict[str, Any], held: Mapping[str, Held]) -> dict[str, Any
 
 def table_ids(folder: str | Path, tables: Sequence[str] = (), most: int = 10) -> list[TableIds]:
     """Return the ids of the dynamic tables of a run's newest checkpoint; all tables, unless ``tables`` are named."""
-    from sparrow.config import assemble
     from sparrow.runs.saved.loading import all_damaged, config_of, opened
     from sparrow.runs.saved.restoring import ids_of
 
@@ -257,7 +256,6 @@ def _most(held: SavedIds, most: int) -> list[tuple[str, int]]:
 
 SAMPLE: Final = 100_000
 """Rows of the training data that are searched for the words of hashed ids."""
-TWIN: Final = "_wide"
 UNKNOWN: Final = "unknown"
 
 Words = dict[str, dict[int, str]]
@@ -275,7 +273,7 @@ def hot_words(config: Config, rows: Mapping[str, Sequence[int]]) -> Words:
     for table, wanted in rows.items():
         for feature in features:
             use = feature.table_use
-            if use is not None and use.table in (table, table.removesuffix(TWIN)) and wanted:
+            if use is not None and use.table in (table, table.removesuffix(WIDE)) and wanted:
                 words = _known(feature, wanted) or _hashed(config, feature, wanted)
                 found[table] = {**words, **found.get(table, {})}
     return found

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from sparrow import processes
 from sparrow.checkpoint import holding, saved_steps
-from sparrow.files import AnyPath, Mirror, Remote, at, replace_file, working_copy
+from sparrow.files import AnyPath, Mirror, Remote, at, json_object, replace_file, working_copy
 from sparrow.reports import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC
 from sparrow.runs.errors import FolderError
 
@@ -66,11 +66,7 @@ class RunFolder:
     @property
     def status(self) -> dict[str, Any]:
         """The status that the run wrote last; empty where there is none."""
-        try:
-            status = json.loads(self._status.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return status if isinstance(status, dict) else {}
+        return json_object(self._status)
 
     @property
     def best(self) -> int | None:

@@ -31,11 +31,7 @@ class Compiled:
     def __init__(self, name: str, function: Callable[..., Any], batch: int, donate: Sequence[int] = ()) -> None:
         """Compile nothing yet.
 
-        Args:
-          name: the name in the log.
-          function: the function to jit.
-          batch: the number of the argument with the batch, or the batches.
-          donate: the numbers of the donated arguments.
+        ``batch`` is the number of the argument with the batch, or the batches; ``donate`` has the donated arguments.
         """
         options = compiler_options()
         self._function: Any = jax.jit(function, donate_argnums=tuple(donate), compiler_options=options)

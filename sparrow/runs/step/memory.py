@@ -12,6 +12,7 @@ import jax
 
 from sparrow.embedding import Embedder, table_bytes
 from sparrow.errors import ConfigError, Problem
+from sparrow.files import proc_bytes
 from sparrow.reports import size
 from sparrow.trees import named_leaves
 
@@ -36,12 +37,8 @@ class Memory:
 
 def host_memory() -> Memory:
     """Return the memory of the machine, or of the container of this process where that has less."""
-    fields = {}
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            name, _, rest = line.partition(":")
-            fields[name] = int(rest.split()[0]) * 1024
-    except (OSError, ValueError, IndexError):
+    fields = proc_bytes("/proc/meminfo")
+    if not fields:
         return Memory("host", _physical(), None)
     total, free = fields.get("MemTotal"), fields.get("MemAvailable")
     limit, used = _number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")
