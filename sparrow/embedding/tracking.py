@@ -116,7 +116,8 @@ def _size(count: int, touched: jax.Array) -> int:
 def _filled(rows: npt.NDArray[np.int64], touched: jax.Array) -> jax.Array:
     made = np.full(_size(len(rows), touched), len(touched), np.int32)
     made[: len(rows)] = rows
-    return jax.device_put(made, next(iter(touched.devices())))
+    sent: jax.Array = jax.device_put(made, next(iter(touched.devices())))
+    return sent
 
 
 def _by_table(embedder: Embedder, gathered: list[Any]) -> dict[str, ChangedRows]:
@@ -160,13 +161,15 @@ def _count(touched: jax.Array, taker: int) -> jax.Array:
 
 @jax.jit
 def _has(touched: jax.Array, taker: int) -> jax.Array:
-    return (touched & jnp.uint8(taker)) != 0
+    marked: jax.Array = (touched & jnp.uint8(taker)) != 0
+    return marked
 
 
 @functools.partial(jax.jit, static_argnums=2)
 def _nonzero(touched: jax.Array, taker: int, size: int) -> jax.Array:
     (rows,) = jnp.nonzero(touched & jnp.uint8(taker), size=size, fill_value=len(touched))
-    return rows.astype(jnp.int32)
+    found: jax.Array = rows.astype(jnp.int32)
+    return found
 
 
 @jax.jit

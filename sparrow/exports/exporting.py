@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,40 @@ from sparrow.tasks import TOWERS, is_matching, predictions, vector_column
 from sparrow.versions import versions
 
 
+@dataclasses.dataclass(frozen=True)
+class Programs:
+    """The functions of an export: the same for each state of a program.
+
+    Attributes:
+      made: the functions, by name.
+      lengths: the most elements of each sequence, by the name of the function.
+      independent_rows: whether a row's prediction depends on that row alone.
+    """
+
+    made: dict[str, Exported]
+    lengths: dict[str, dict[str, int]]
+    independent_rows: bool
+
+
+def traced(program: Program, parameters: Parameters, states: bool = False) -> Programs:
+    """Return the functions of an export, and trace each of them for that."""
+    arguments = Arguments(
+        parameters=jax.eval_shape(lambda: parameters.arrays),
+        acts={spec.name: flat_width(program.assembly, spec.name) for spec in program.assembly.specs},
+        numbers={
+            feature.name: flat_width(program.assembly, feature.name)
+            for feature in program.assembly.features
+            if not feature.is_sparse
+        },
+    )
+    functions = _functions(program, parameters)
+    of_states = state_functions(program, parameters, arguments) if states else {}
+    made = {name: exported(function, arguments) for name, function in functions.items()}
+    made |= {name: exported(each.function, each.arguments) for name, each in of_states.items()}
+    lengths = {name: dict(each.lengths) for name, each in of_states.items()}
+    return Programs(made, lengths, rows_are_independent(functions[PREDICT], arguments, parameters.arrays))
+
+
 def export(
     program: Program,
     state: TrainState,
@@ -64,6 +99,7 @@ def export(
     tables: TableDtype | None = None,
     all_rows: bool = False,
     states: bool = False,
+    programs: Programs | None = None,
 ) -> Description:
     """Write a trained model as StableHLO, safetensors and a description; `sparrow.serving.load` opens it.
 
@@ -81,26 +117,15 @@ def export(
       all_rows: whether dynamic tables are written with rows that have no id yet, for deltas to come.
       states: whether to write functions that keep a user's history as a state, for `ExportedModel.histories`. A model
         whose states depend on more than the history is refused by name.
+      programs: the functions of `traced`, for another state of this program; None: they are traced.
     """
     if tables is not None:
         fields.choice("export: tables", tables, TABLE_DTYPES)
     optimizer = used_in_evaluation(program.config, state.optimizer, ema)
     with whole(at(folder), overwrite) as partial:
         parameters = Parameters({"params": optimizer.params, "rest": state.rest})
-        arguments = Arguments(
-            parameters=jax.eval_shape(lambda: parameters.arrays),
-            acts={spec.name: flat_width(program.assembly, spec.name) for spec in program.assembly.specs},
-            numbers={
-                feature.name: flat_width(program.assembly, feature.name)
-                for feature in program.assembly.features
-                if not feature.is_sparse
-            },
-        )
-        functions = _functions(program, parameters)
-        of_states = state_functions(program, parameters, arguments) if states else {}
-        made = {name: exported(function, arguments) for name, function in functions.items()}
-        made |= {name: exported(each.function, each.arguments) for name, each in of_states.items()}
-        lengths = {name: each.lengths for name, each in of_states.items()}
+        programs = programs or traced(program, parameters, states)
+        made, lengths = programs.made, programs.lengths
         features = described_features(program.assembly.features, partial)
         if index is not None:
             write_index(index, partial / INDEX)
@@ -128,7 +153,7 @@ def export(
                 p for p in made[PREDICT].platforms if all(p in function.platforms for function in made.values())
             ],
             batch_size=prediction_batch_size(program.config),
-            independent_rows=rows_are_independent(functions[PREDICT], arguments, parameters.arrays),
+            independent_rows=programs.independent_rows,
             tasks={name: {"label": task.label, "output": name} for name, task in program.config.tasks.items()},
             functions={name: _entry(program, name, function, lengths.get(name, {})) for name, function in made.items()},
             features=features,

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from sparrow.config import Data, Export
 from sparrow.embedding import EXPORTS, ChangedRows, cleared
 from sparrow.exports.contents import Parameters, TableDtype, live_ids, smaller
-from sparrow.exports.exporting import export
+from sparrow.exports.exporting import Programs, export, traced
 from sparrow.files import AnyPath, Remote, send_folder
 from sparrow.runs import EventSchedule, Loop, Part
 from sparrow.runs.evaluating.predict_files import used_in_evaluation
@@ -38,6 +39,8 @@ class TimedExports(Part):
         self._by_event = EventSchedule(section.every_event_minutes, data)
         self._writing: concurrent.futures.Future[Version] | None = None
         self._version: Version | None = None
+        self._programs: Programs | None = None
+        self._calibration: Mapping[str, Any] = {}
         self._ids: dict[str, Any] = {}
         self._names: set[str] = set()
 
@@ -93,7 +96,11 @@ class TimedExports(Part):
         state, tables = loop.state, self._section.tables
         assert self._local is not None
         program = loop.program.calibrated(loop.progress.calibration)
-        made = export(program, state, self._local, overwrite=True, tables=tables, all_rows=True)
+        if self._programs is None or self._calibration != loop.progress.calibration:
+            self._programs, self._calibration = traced(program, _parameters(loop)), loop.progress.calibration
+        made = export(
+            program, state, self._local, overwrite=True, tables=tables, all_rows=True, programs=self._programs
+        )
         if isinstance(self._folder, Remote):
             for file in (self._folder / FOLDER).rglob():
                 file.unlink(missing_ok=True)
@@ -110,8 +117,7 @@ class TimedExports(Part):
         newest = loop.progress.event_time or time.time()
         embedding, changed = program.embedder.taken(state.optimizer.embedding, EXPORTS)
         _use(loop, embedding)
-        optimizer = used_in_evaluation(program.config, state.optimizer, None)
-        arrays = Parameters({"params": optimizer.params, "rest": state.rest}).arrays
+        arrays = _parameters(loop).arrays
         parameters = {name: np.array(arrays[name], order="C") for name in sorted(self._names)}
         came, went = {}, {}
         for table, own in live_ids(program.embedder, embedding).items():
@@ -135,6 +141,12 @@ class TimedExports(Part):
             return version
 
         self._writing = self._pool.submit(write)
+
+
+def _parameters(loop: Loop) -> Parameters:
+    """Return the parameters that an export takes by default."""
+    optimizer = used_in_evaluation(loop.program.config, loop.state.optimizer, None)
+    return Parameters({"params": optimizer.params, "rest": loop.state.rest})
 
 
 def _use(loop: Loop, embedding: Any) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from sparrow import runs, serving
 from sparrow.config import ConfigError
+from sparrow.exports import timed
+from sparrow.exports.exporting import traced
 from sparrow.files import at
 from sparrow.server.limits import Limits
 from sparrow.server.running import Options, running
@@ -43,6 +45,19 @@ def test_deltas_give_the_predictions_of_a_complete_export(tmp_path, dtype):
     # The rows that changed are fewer than all.
     delta = Delta.read(made, serving.Version(2), hashlib.sha256((made / "export.json").read_bytes()).hexdigest())
     assert all(len(own.rows) < IDS for own in delta.changed.values())
+
+
+def test_later_complete_exports_have_the_functions_of_the_first(tmp_path, monkeypatch):
+    """They are traced once in a session: a run that never ends exports all rows again and again."""
+    calls = []
+    monkeypatch.setattr(timed, "traced", lambda *given: calls.append(given) or traced(*given))
+    run = trained(tmp_path / "run", "export={every_steps: 2, full_after: 1}")
+    made = tmp_path / "run" / "export"
+    assert not (made / "deltas").exists()  # complete after steps 2, 6 and 9
+    run.export(tmp_path / "whole")
+    found = [serving.load(folder).predict(ROWS)["click"].tobytes() for folder in (made, tmp_path / "whole")]
+    assert found[0] == found[1]
+    assert len(calls) == 1
 
 
 @pytest.mark.slow
