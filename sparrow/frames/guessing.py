@@ -210,8 +210,10 @@ def guess(
     model = model or ("deepfm" if targets else "dssm" if time is None else "sasrec")
     matching, is_next = _is_one_of(model, (*TOWERS, *HISTORIES)), _is_one_of(model, HISTORIES)
     if not targets and user and item and not matching:
-        names = ", ".join((*TOWERS, *HISTORIES))
-        raise ConfigError(f"a log of choices without a target is for the models {names}; choose one, or give target=")
+        suitable = ", ".join((*TOWERS, *HISTORIES))
+        raise ConfigError(
+            f"a log of choices without a target is for the models {suitable}; choose one, or give target="
+        )
     if not targets and not (user and item):
         raise ConfigError(
             "give target=, the column to predict; or, for a log of choices without one, user= and item=, the columns "
