@@ -113,7 +113,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "clicks").mkdir()
-        source = {"name": "follow", "path": f"{folder}/clicks/*.parquet", "poll_seconds": 0.05, "cut_seconds": 0.2}
+        source = {"name": "follow", "path": f"{folder}/clicks/*.parquet", "poll_seconds": 0.05}
+        source["cut_seconds"] = 1.5 * given.file_seconds  # no padded batch while files come
         made = base(source, given.batch, export={"every_seconds": given.every, "folder": str(folder / "export")})
         (folder / "config.yaml").write_text(config.dumps(made))
         writer = multiprocessing.get_context("spawn").Process(
