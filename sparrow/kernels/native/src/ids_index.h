@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 #include "ids.h"
 #include "prefetch.h"
 
@@ -39,26 +43,38 @@ void fetch_bucket(const IdMap& map, const IdKey& key) {
 // Which pairs of a bucket have the tag, one bit each.
 inline uint32_t matches(const IdBucket& bucket, uint32_t tag) {
   uint32_t bits = 0;
+#if defined(__x86_64__)
+  const auto* words = reinterpret_cast<const float*>(&bucket);
+  for (int way = 0; way < kWays; way += 4) {  // four pairs at a time: the last one of all is no pair
+    const __m128 tags = _mm_shuffle_ps(_mm_loadu_ps(words + 2 * way), _mm_loadu_ps(words + 2 * way + 4), 0xdd);
+    const __m128i same = _mm_cmpeq_epi32(_mm_castps_si128(tags), _mm_set1_epi32(static_cast<int32_t>(tag)));
+    bits |= static_cast<uint32_t>(_mm_movemask_ps(_mm_castsi128_ps(same))) << way;
+  }
+  return bits & ((1u << kWays) - 1);
+#else
   for (int way = 0; way < kWays; ++way) bits |= static_cast<uint32_t>(bucket.pairs[way].tag == tag) << way;
   return bits;
+#endif
 }
 
 inline bool belongs(const IdSegment& segment, int32_t place) {
   return (place >= segment.begin && place < segment.end) || (place >= segment.waiting_begin && place < segment.waiting_end);
 }
 
-// The place of an id, or -1.
-inline int32_t search(const IdMap& map, const IdKey& key, const IdSegment& segment) {
+// The place of an id, or -1; `bits`: what of its first bucket has the tag.
+inline int32_t search(const IdMap& map, const IdKey& key, const IdSegment& segment, uint32_t bits) {
   int64_t at = key.home;
-  for (int64_t probes = 0; probes < map.num_buckets; ++probes, at = next_bucket(map, at)) {
+  for (int64_t probes = 0; probes < map.num_buckets; ++probes) {
     const IdBucket& bucket = map.buckets[at];
-    for (uint32_t bits = matches(bucket, key.tag); bits != 0; bits &= bits - 1) {
+    for (; bits != 0; bits &= bits - 1) {
       const uint32_t place = bucket.pairs[__builtin_ctz(bits)].place;
       if (place != kEmpty && map.ids[place] == key.id && belongs(segment, static_cast<int32_t>(place))) {
         return static_cast<int32_t>(place);
       }
     }
     if (bucket.passed == 0) return -1;
+    at = next_bucket(map, at);
+    bits = matches(map.buckets[at], key.tag);
   }
   return -1;
 }
@@ -106,6 +122,7 @@ void search_all(const IdMap& map, const IdBatch& batch, const Parallel& parallel
     for (int64_t begin = piece * kSearchedPiece; begin < last; begin += kSearched) {
       const int64_t end = std::min(last, begin + kSearched);
       IdKey keys[kSearched];
+      uint32_t found[kSearched];
       for (int64_t i = begin; i < end; ++i) {
         if (batch.segments[i] < 0) continue;
         keys[i - begin] = IdKey(map, batch.ids[i], batch.segments[i]);
@@ -114,7 +131,7 @@ void search_all(const IdMap& map, const IdBatch& batch, const Parallel& parallel
       for (int64_t i = begin; i < end; ++i) {
         if (batch.segments[i] < 0) continue;
         const IdBucket& bucket = map.buckets[keys[i - begin].home];
-        const uint32_t bits = matches(bucket, keys[i - begin].tag);
+        const uint32_t bits = found[i - begin] = matches(bucket, keys[i - begin].tag);
         if (bits == 0) continue;
         const uint32_t place = bucket.pairs[__builtin_ctz(bits)].place;
         if (place == kEmpty) continue;
@@ -123,7 +140,7 @@ void search_all(const IdMap& map, const IdBatch& batch, const Parallel& parallel
       }
       for (int64_t i = begin; i < end; ++i) {
         const int32_t segment = batch.segments[i];
-        done(i, segment < 0 ? -1 : search(map, keys[i - begin], map.segments[segment]));
+        done(i, segment < 0 ? -1 : search(map, keys[i - begin], map.segments[segment], found[i - begin]));
       }
     }
   });
