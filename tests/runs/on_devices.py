@@ -63,7 +63,9 @@ def numbers(folder):
     many, lines = train(folder / "many", mesh=4)
     half, _ = train(folder / "half", "train.steps=2", mesh=4)
     again, _ = train(folder / "half", mesh=4, resume=True)
+    calls, _ = train(folder / "calls", "train.steps_per_call=2", mesh=4)
     return {
+        "calls": same(many, calls),
         "gap": gap(one, many),
         "loss": [one.results["loss"], many.results["loss"]],
         "auc": [one.results["exact_auc"], many.results["exact_auc"]],
@@ -174,6 +176,7 @@ def dynamic(folder):
     many = run("many", "train.mesh.data=4")
     run("half", "train.mesh.data=4", "train.steps=3")
     again = run("half", "train.mesh.data=4", resume=True)
+    calls = run("calls", "train.mesh.data=4", "train.steps_per_call=3", "train.log_every_steps=6")
     program, state = runs.load(folder / "many", growing("train.steps=6", rows=400))
     embedder, here = many.program.embedder, state.optimizer.embedding
     there = many.state.optimizer.embedding
@@ -181,6 +184,7 @@ def dynamic(folder):
     sets = [set(embedder.ids(there, "id_0").ids.tolist()), set(program.embedder.ids(here, "id_0").ids.tolist())]
     return {
         "resumed": same(many, again),
+        "calls": same(many, calls),
         "moved": abs(runs.Evaluator(program)(state)["loss"] - many.results["loss"]),
         "ids": sets[0] == sets[1] and held[0].waiting == held[1].waiting,
         "used": held[0].used,

@@ -1,18 +1,14 @@
 """Several steps in one call: the bits, the log and the checkpoints of one step at a time."""
 
 import io
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import sparrow as sp
 from sparrow import runs
-from sparrow.config import ConfigError
 from sparrow.runs.loop.staging import calls_of
-from sparrow.runs.step.program import refuse_calls
 from tests.runs import test_guards
 from tests.runs.cases import NAMES, case
 from tests.runs.test_resuming import lines
@@ -96,20 +92,3 @@ def test_the_step_that_is_not_finite_is_found_in_its_call(tmp_path):
     good = test_guards.quiet(test_guards.config(tmp_path / "bad.parquet", "train.steps=12"))
     _, state = runs.load(tmp_path / "run")
     assert_same_bits(good.state, state)
-
-
-def embedder(**options):
-    table = sp.TableSpec(name="item", vocabulary_size=20, embedding_dim=4, optimizer=sp.rules.Adagrad(0.1), **options)
-    return sp.Embedder([sp.FeatureSpec(name="item", table_spec=table)])
-
-
-@pytest.mark.parametrize(
-    ("made", "text"),
-    [
-        (SimpleNamespace(shards="a mesh", tables={}), "works on one device so far"),
-    ],
-)
-def test_tables_that_need_work_between_steps_are_refused(made, text):
-    refuse_calls(case(), made)
-    with pytest.raises(ConfigError, match=f"train.steps_per_call: {text}"):
-        refuse_calls(case("train.steps_per_call=2"), made)

@@ -38,6 +38,10 @@ def test_a_mesh_trains_to_the_numbers_of_one_device(found):
     assert gap < 1e-6
 
 
+def test_several_steps_of_a_call_have_the_bits_of_single_ones(found):
+    assert found["numbers"]["calls"]
+
+
 def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(found):
     numbers = found["numbers"]
     assert numbers["stopped"]
@@ -99,6 +103,7 @@ def test_negatives_that_the_devices_cannot_share_evenly(tmp_path):
 def test_dynamic_tables_on_a_mesh(tmp_path):
     found = on_devices(4, "dynamic", tmp_path)["dynamic"]
     assert found["resumed"]
+    assert found["calls"]
     assert found["moved"] < 0.02  # each device had a row of its own for unknown ids
     assert found["ids"]
     assert found["used"] > 20

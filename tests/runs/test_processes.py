@@ -131,6 +131,8 @@ def test_the_bits_do_not_depend_on_how_devices_belong_to_processes(folder, pipel
 def test_dynamic_tables_are_spread_over_processes(tmp_path):
     field = "data.features[0]={kind: id, name: id_0, embedding_dim: 4, dynamic: {rows: 400}}"
     train(tmp_path / "two", field, processes=2, devices=2)
+    train(tmp_path / "calls", field, "train.steps_per_call=2", processes=2, devices=2)
+    assert same(content(tmp_path / "calls"), content(tmp_path / "two"))
     train(tmp_path / "one", field, "data.shares=2", processes=1, devices=2)
     assert gap(content(tmp_path / "two"), content(tmp_path / "one")) < 1e-5
 

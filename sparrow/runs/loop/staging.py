@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from sparrow.feed import Pipeline, Prepared
@@ -100,8 +101,8 @@ def calls_of(steps: Iterable[Taken], most: int, until_pause: Callable[[], int]) 
 
 def _kind(taken: Taken) -> tuple[Any, ...]:
     """Return the facts that the steps of a call have in common."""
-    feeds = [prepared.feed for prepared in taken.batches]
-    return taken.epoch, *((feed.layout, feed.size, np.shape(feed.buffer), feed.slot is None) for feed in feeds)
+    arrays, structure = jax.tree.flatten([prepared.feed for prepared in taken.batches])
+    return taken.epoch, structure, *map(np.shape, arrays)
 
 
 def until_due(step: int, every: Iterable[int | None]) -> int | None:

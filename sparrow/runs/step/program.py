@@ -326,12 +326,8 @@ def refuse_calls(config: Config, embedder: Embedder) -> None:
     """Raise `ConfigError` where ``train.steps_per_call`` cannot be honored: where the host works between steps."""
     if config.train.steps_per_call == 1:
         return
-    why = None
     if config.train.pipeline == "stale" or (config.train.pipeline == "patch" and embedder.shards is not None):
         why = f"cannot be used with train.pipeline: {config.train.pipeline} so far; leave one of them out"
-    elif embedder.shards is not None:
-        why = "works on one device so far; leave it or train.mesh out"
-    if why is not None:
         raise ConfigError([Problem(("train", "steps_per_call"), why)])
 
 
