@@ -17,6 +17,7 @@ unavailable = cuda.unavailable
 
 MOST_SEGMENTS = 2048  # as in src/ids_ask.cu
 _FIND_THREADS, _COUNT_THREADS, _EVICT_THREADS, _SELECT_THREADS, _APPLY_THREADS = 256, 512, 512, 1024, 256  # as there
+_INDEX_BLOCKS = 8  # a multiprocessor
 _BINS = 2048 + 21 * 64 + 53  # of a pool, with their groups
 _PLAN_NUMBERS, _PLAN_FIELDS = 16, 16  # as in src/ids.cuh
 _COUNTERS = 4
@@ -141,9 +142,9 @@ def indexed(s: Settings, state: IdState) -> IdState:
 
 
 def _launch_index(s: Settings, state: IdState, call: Call, arguments: list[Argument]) -> None:
-    words = state.buckets.shape[0] * state.buckets.shape[1]
-    call.launch(0, source.IDS_CLEAR, -(-words // _FIND_THREADS), _FIND_THREADS, arguments)
-    call.launch(0, source.IDS_INDEX, -(-s.places // _FIND_THREADS), _FIND_THREADS, arguments)
+    blocks = _INDEX_BLOCKS * machine.here().cores
+    for kernel, threads in ((source.IDS_CLEAR, state.buckets.size), (source.IDS_INDEX, s.places)):
+        call.launch(0, kernel, min(blocks, -(-threads // _FIND_THREADS)), _FIND_THREADS, arguments)
 
 
 def _planes(entries: Argument, count: int) -> dict[str, Argument]:

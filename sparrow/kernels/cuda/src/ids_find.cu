@@ -15,20 +15,27 @@ extern "C" __global__ void __launch_bounds__(FIND_THREADS) ids_find(Ids m) {
   m.rows[i] = known ? place : s.unknown;
 }
 
-// The buckets are all ones, with zeros at the end, before.
+// Both kernels of an index run in a few blocks that go over everything: a step that is not undone begins them, too.
 extern "C" __global__ void __launch_bounds__(FIND_THREADS) ids_clear(Ids m) {
-  const u64 i = u64(blockIdx.x) * FIND_THREADS + threadIdx.x;
   if (m.when != nullptr && *m.when == 0) return;
-  if (i < m.num_buckets * 32) m.buckets[i / 32].words[i % 32] = i % 32 < PASSED ? EMPTY : 0;
+  for (u64 i = u64(blockIdx.x) * FIND_THREADS + threadIdx.x; i < m.num_buckets * 32; i += u64(gridDim.x) * FIND_THREADS) {
+    m.buckets[i / 32].words[i % 32] = i % 32 < PASSED ? EMPTY : 0;
+  }
+}
+
+DEVICE u32 pool_of(const Ids& m, u32 place) {
+  for (u32 number = 0; number < 2 * m.num_segments; ++number) {
+    const Pool p(m, number);
+    if (place - p.begin < p.size) return number;
+  }
+  return NONE;
 }
 
 extern "C" __global__ void __launch_bounds__(FIND_THREADS) ids_index(Ids m) {
-  const u32 place = blockIdx.x * FIND_THREADS + threadIdx.x;
   if (m.when != nullptr && *m.when == 0) return;
-  if (place >= m.num_places || m.last[place] < 0) return;
-  for (u32 pool = 0; pool < 2 * m.num_segments; ++pool) {
-    const Pool p(m, pool);
-    if (place - p.begin < p.size) return insert(m, Key(m, m.ids[place], m.segments[pool % m.num_segments]), place);
+  for (u64 place = u64(blockIdx.x) * FIND_THREADS + threadIdx.x; place < m.num_places; place += u64(gridDim.x) * FIND_THREADS) {
+    const u32 pool = m.last[place] < 0 ? NONE : pool_of(m, u32(place));
+    if (pool != NONE) insert(m, Key(m, m.ids[place], m.segments[pool % m.num_segments]), u32(place));
   }
 }
 
