@@ -1,7 +1,8 @@
 """Tables in host memory: a record of each row there, and a cache of rows as the arrays on the device.
 
-A step finds its rows in the cache, chooses who leaves, stores those and reads the missing ones, on the device. Records
-change in place, outside of what compiled programs know: only the newest state of a training is valid.
+A step finds its rows in the cache, chooses who leaves, and reads the missing ones, on the device; rows that leave are
+stored beside the rest of the step. Records change in place, outside of what compiled programs know: only the newest
+state of a training is valid.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ class Cached(NamedTuple):
       slots: the map from rows of the stack to slots, which are rows of the arrays on the device.
       clock: () int32, updates so far, made or skipped: rows that were used since the last one stay.
       address: (2,) uint32, of the records in host memory.
+      moving: within a step, rows that are on their way to their records.
     """
 
     slots: ids.IdState
     clock: jax.Array
     address: jax.Array
+    moving: records.Moving = ()
 
 
 class Cache:
@@ -83,11 +86,20 @@ class Cache:
         if when is not None:
             segments = jnp.where(when, segments, -1)
         made = self._ids.assign(self.settings, held.slots, _words(rows), segments, held.clock)
-        moved = self._moves.swap(
+        moved, moving = self._moves.swap(
             *(self.layout, [arrays[name] for name in self._shapes], held.address, self.stack.num_rows),
-            *(made.fresh, made.gone),
+            *(made.fresh, made.gone, held.moving),
         )
-        return dict(zip(self._shapes, moved, strict=True)), held._replace(slots=made.state), made.rows
+        return (
+            dict(zip(self._shapes, moved, strict=True)),
+            held._replace(slots=made.state, moving=moving),
+            made.rows,
+        )
+
+    def finish(self, arrays: Arrays, held: Cached) -> tuple[Arrays, Cached]:
+        """Wait for rows that are on their way to host memory, and count an update: the end of a step."""
+        settled = self._moves.finish([arrays[name] for name in self._shapes], held.moving)
+        return dict(zip(self._shapes, settled, strict=True)), held._replace(clock=held.clock + 1, moving=())
 
     def find(self, held: Cached, rows: jax.Array) -> jax.Array:
         """(N,) int32: the slots of rows of the stack; the number of slots for a row that has none."""

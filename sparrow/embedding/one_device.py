@@ -205,7 +205,10 @@ class OneDevice:
                 stack.scalars(state.step, state.seed, renumbered.get(stack.name)),
             )
             slots[stack.name] = dict(zip(names, new_slots, strict=True))
-        caches = {name: held._replace(clock=held.clock + 1) for name, held in state.caches.items()}
+        caches = {}
+        for name, held in state.caches.items():
+            arrays, caches[name] = self._caches[name].finish({"": tables[name], **slots[name]}, held)
+            tables[name], slots[name] = arrays.pop(""), arrays
         return dataclasses.replace(state, step=state.step + 1, tables=tables, slots=slots, caches=caches)
 
     def no_rows(self, stack: Stack) -> jax.Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -98,9 +98,19 @@ class Memory:
 _memories: weakref.WeakValueDictionary[bytes, Memory] = weakref.WeakValueDictionary()
 
 
+Moving: TypeAlias = tuple[jax.Array, ...]
+"""Arrays of `swap` that `finish` waits for."""
+
+
 def swap(
-    held: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, fresh: Changed, gone: Changed
-) -> list[jax.Array]:
+    held: Layout,
+    arrays: Sequence[jax.Array],
+    address: jax.Array,
+    records: int,
+    fresh: Changed,
+    gone: Changed,
+    moving: Moving = (),
+) -> tuple[list[jax.Array], Moving]:
     """Store the rows ``gone`` of a cache to their records, and read the rows ``fresh`` from theirs.
 
     Args:
@@ -110,6 +120,7 @@ def swap(
       records: their number; others are left alone.
       fresh: slots of the cache, from an `assign` in which no id came back; their ids are numbers of records.
       gone: likewise.
+      moving: the rows that an earlier call has not stored yet; () after `finish`.
     """
 
     def moved(address: Any, away: Any, old: Any, new: Any) -> Any:
@@ -117,8 +128,15 @@ def swap(
 
     shapes = tuple(stand_in((len(fresh.rows), *array.shape[1:]), array.dtype) for array in arrays)
     old, slots = tuple(array.at[gone.rows].get(mode="clip") for array in arrays), arrays[0].shape[0]
-    new = io_callback(moved, shapes, address, _numbers(gone, records, slots), old, _numbers(fresh, records, slots))
-    return [array.at[fresh.rows].set(rows, mode="drop") for array, rows in zip(arrays, new, strict=True)]
+    numbers = [record_numbers(changed, records, slots) for changed in (gone, fresh)]
+    new = io_callback(moved, shapes, address, numbers[0], old, numbers[1])
+    made = [array.at[fresh.rows].set(rows, mode="drop") for array, rows in zip(arrays, new, strict=True)]
+    return made, (jnp.zeros((), jnp.int32),)
+
+
+def finish(arrays: Sequence[jax.Array], moving: Moving) -> list[jax.Array]:
+    """Return the arrays; here all rows are stored."""
+    return list(arrays)
 
 
 def store(held: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, gone: Changed) -> jax.Array:
@@ -130,7 +148,7 @@ def store(held: Layout, arrays: Sequence[jax.Array], address: jax.Array, records
 
     done = stand_in((1,), jnp.int32)
     old = tuple(array.at[gone.rows].get(mode="clip") for array in arrays)
-    made: jax.Array = io_callback(stored, done, address, _numbers(gone, records, arrays[0].shape[0]), old)
+    made: jax.Array = io_callback(stored, done, address, record_numbers(gone, records, arrays[0].shape[0]), old)
     return made
 
 
@@ -148,7 +166,7 @@ def read(
     return jnp.where(here[:, None], table.at[slots].get(mode="clip"), far)
 
 
-def _numbers(changed: Changed, records: int, slots: int) -> jax.Array:
+def record_numbers(changed: Changed, records: int, slots: int) -> jax.Array:
     """Return numbers of records; ``records`` past the last one, and for rows past the last of ``slots``."""
     there = (jnp.arange(len(changed.rows)) < changed.ends[-1]) & (changed.rows < slots)
     return jnp.where(there, changed.ids[:, 0].astype(jnp.int32), records)

@@ -71,7 +71,6 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     given |= _planes(call.output(entries, jnp.int32), count)
     given["undo_left"] = call.output(undo_left, jnp.int32)
     given |= {name: call.scratch(4 * count) for name in ("refs", "asks", "ranks", "move_ranks")}
-    given["chunk_counts"] = call.scratch(4 * chunks * _COUNTERS * num_segments)
     given |= {name: call.scratch(4 * words) for name in ("certain", "candidates")}
     given["list"] = call.scratch(4 * listed)
     left = undo_left[1]
@@ -81,6 +80,8 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
         "bins": 4 * pools * _BINS,
         "first": 4 * set_size,
         "times": 4 * set_size,
+        "chunk_counts": 4 * chunks * _COUNTERS * num_segments,
+        "asked": 4 * _COUNTERS * num_segments,
     }
     zero_size = sum(-(-size // 16) * 16 for size in zeros.values())
     at = call.scratch(zero_size)
@@ -160,7 +161,7 @@ _POINTERS = (
     *("ids", "last", "counts", "free", "pools", "totals", "short", "buckets"),
     *("rows", "fresh_rows", "fresh_ids", "fresh_ends", "gone_rows", "gone_ids", "gone_ends"),
     *("places", "before", "was", "taken", "positions", "undo_left", "when"),
-    *("refs", "asks", "ranks", "move_ranks", "first", "times", "chunk_counts"),
+    *("refs", "asks", "ranks", "move_ranks", "first", "times", "chunk_counts", "asked"),
     *("plan", "bins", "certain", "candidates", "list", "left", "left_segments", "left_ids"),
 )
 

@@ -6,6 +6,9 @@ Everything in it is known when JAX traces, because all shapes are static. An ope
   ZERO kind value offset size side
   FORK          later work on the side stream waits for the main stream
   JOIN          later work on the main stream waits for the side stream
+  APART         later work on the device's background stream waits for the main stream
+  LEFT          that work is complete: the call ends before it does
+  AWAIT         later work on the main stream waits for the background stream
   MAP kind value offset dim heads tokens rows     a tensor map; an argument of kind MAPPED has its number
 """
 
@@ -22,7 +25,9 @@ import numpy as np
 from sparrow.kernels.types import stand_in
 
 TARGET = "sparrow_cuda"  # the handler of src/shim.cc
-LAUNCH, ZERO, FORK, JOIN, MAP = 1, 2, 3, 4, 5
+TARGET_APART = "sparrow_cuda_apart"  # for calls that leave work on the background stream: no CUDA graph can hold them
+LAUNCH, ZERO, FORK, JOIN, MAP, APART, LEFT, AWAIT = range(1, 9)
+MAIN, SIDE, BACKGROUND = range(3)  # streams
 INPUT, OUTPUT, NUMBER, NULL, MAPPED = 0, 1, 2, 3, 4
 CONTINUES = 16
 ALIGNMENT = 256  # bytes, of the parts of the scratch buffer
@@ -71,7 +76,7 @@ class Call:
         self.outputs: list[jax.ShapeDtypeStruct] = []
         self.aliases: dict[int, int] = {}
         self.operations: list[list[int]] = []
-        self.on_side = False
+        self.stream = MAIN
         self._scratch_size = 0
         self._maps = 0
 
@@ -104,7 +109,7 @@ class Call:
         self, program: int, kernel: int, grid: int, block: int, arguments: Sequence[Argument], shared: int = 0
     ) -> None:
         flat = [x for one in arguments for x in (one.kind, one.value, one.offset)]
-        head = [LAUNCH, program, kernel, grid, block, shared, int(self.on_side), len(arguments)]
+        head = [LAUNCH, program, kernel, grid, block, shared, self.stream, len(arguments)]
         self.operations.append([*head, *flat])
 
     def map(self, array: Argument, dim: int, heads: int, tokens: int, rows: int) -> Argument:
@@ -114,21 +119,37 @@ class Call:
         return Argument(MAPPED, self._maps - 1)
 
     def zero(self, at: Argument, size: int) -> None:
-        self.operations.append([ZERO, at.kind, at.value, at.offset, size, int(self.on_side)])
+        self.operations.append([ZERO, at.kind, at.value, at.offset, size, self.stream])
 
     def fork(self) -> None:
         """Send the operations from here to `main` to the side stream, until `join`."""
-        self.operations.append([FORK])
-        self.on_side = True
+        self._switch(FORK, SIDE)
 
     def main(self) -> None:
         """Send the operations from here on to the main stream, in parallel to the side stream."""
-        self.on_side = False
+        self.stream = MAIN
 
     def join(self) -> None:
         """Wait for the side stream."""
-        self.operations.append([JOIN])
-        self.on_side = False
+        self._switch(JOIN, MAIN)
+
+    def apart(self) -> None:
+        """Send the operations from here to `leave` to the background stream, where they go on after this call.
+
+        Their buffers must stay until a later call has waited for them: give them to it.
+        """
+        self._switch(APART, BACKGROUND)
+
+    def leave(self) -> None:
+        self._switch(LEFT, MAIN)
+
+    def wait(self) -> None:
+        """Wait for the operations that earlier calls have left to the background stream."""
+        self._switch(AWAIT, MAIN)
+
+    def _switch(self, operation: int, stream: int) -> None:
+        self.operations.append([operation])
+        self.stream = stream
 
     def bind(self, keys: Sequence[int], vmap_method: str | None = None) -> list[jax.Array]:
         """Make the call, of the programs with ``keys``; the results are the outputs, without the scratch buffer.
@@ -139,7 +160,9 @@ class Call:
         if self._scratch_size:
             self.output((self._scratch_size,), jnp.uint8)
         plan = [x for operation in self.operations for x in _with_scratch(operation, wanted)]
-        call = jax.ffi.ffi_call(TARGET, self.outputs, input_output_aliases=self.aliases, vmap_method=vmap_method)
+        is_apart = any(operation[0] in (APART, AWAIT) for operation in self.operations)
+        target = TARGET_APART if is_apart else TARGET
+        call = jax.ffi.ffi_call(target, self.outputs, input_output_aliases=self.aliases, vmap_method=vmap_method)
         results: Any = call(*self.inputs, keys=np.array(keys, np.int64), plan=np.array(plan, np.int64))
         return list(results)[:wanted]
 

@@ -16,10 +16,12 @@ from sparrow.kernels.cuda import machine, source
 from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number, together
 from sparrow.kernels.ids.types import Changed
 from sparrow.kernels.ids.words import words_of
-from sparrow.kernels.records import Layout
+from sparrow.kernels.records import Layout, Moving, record_numbers
 
+STAGED_BYTES = 1 << 26
+"""Rows that leave the cache in a step wait in so much memory of the device; further ones are stored at once."""
 _THREADS = 256  # as in src/swap.cu
-_BLOCKS = 8  # a multiprocessor
+_BLOCKS, _BLOCKS_APART = 8, 1  # a multiprocessor
 
 
 class PinnedMemory:
@@ -53,20 +55,56 @@ class PinnedMemory:
 
 
 def swap(
-    layout: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, fresh: Changed, gone: Changed
-) -> list[jax.Array]:
-    """Store and read rows in one launch; arrays that are donated are changed in place."""
-    call = Call()
-    return _moved(call, layout, arrays, [call.in_place(array) for array in arrays], address, records, fresh, gone)
+    layout: Layout,
+    arrays: Sequence[jax.Array],
+    address: jax.Array,
+    records: int,
+    fresh: Changed,
+    gone: Changed,
+    moving: Moving = (),
+) -> tuple[list[jax.Array], Moving]:
+    """Bring rows into the cache; those that leave it are stored beside the work that follows, until `finish`.
+
+    Arrays that are donated are changed in place.
+    """
+    staged = min(len(gone.rows), STAGED_BYTES // layout.bytes)
+    call, held = _waiting(moving), list[Argument]()
+    held += [call.in_place(array) for array in arrays]
+    at, staging = call.input(address), call.output((staged, layout.bytes // 4), jnp.uint32)
+    left = call.output((2 + staged,), jnp.uint32)
+    sizes = [number(arrays[0].shape[0]), number(records)]
+    cache = _cache(layout, held)
+    gpu, leaving = machine.here(), _listed(call, gone, records, arrays[0].shape[0])
+    blocks = _BLOCKS * gpu.cores
+    call.launch(0, source.SWAP_LEAVE, blocks, _THREADS, [*cache, *leaving, at, staging, left, number(staged), *sizes])
+    call.apart()
+    call.launch(0, source.SWAP_STORE, _BLOCKS_APART * gpu.cores, _THREADS, [staging, left, number(staged), sizes[1]])
+    call.leave()
+    coming = _listed(call, fresh, records, arrays[0].shape[0])
+    call.launch(0, source.SWAP_COME, blocks, _THREADS, [*cache, *coming, at, *sizes])
+    made = call.bind(machine.load(gpu, [_module(layout)]))
+    return made[: len(arrays)], tuple(made[len(arrays) :])
+
+
+def finish(arrays: Sequence[jax.Array], moving: Moving) -> list[jax.Array]:
+    """Wait, on the device, until rows that have left the cache are stored. The arrays do not change."""
+    if not moving:
+        return list(arrays)
+    call = _waiting(moving)
+    for array in arrays:
+        call.in_place(array)
+    return call.bind([])
 
 
 def store(layout: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, gone: Changed) -> jax.Array:
     """Store rows; the result is there when they are stored."""
-    call = Call()
-    held = [call.input(array) for array in arrays]
-    call.output((1,), jnp.int32)
-    none = gone._replace(ends=jnp.zeros_like(gone.ends))
-    return _moved(call, layout, arrays, held, address, records, none, gone)[0]
+    call, gpu = _waiting(()), machine.here()
+    cache = _cache(layout, [call.input(array) for array in arrays])
+    given = [*cache, *_listed(call, gone, records, arrays[0].shape[0]), call.input(address)]
+    done = call.output((1,), jnp.int32)
+    sizes = map(number, (0, arrays[0].shape[0], records))
+    call.launch(0, source.SWAP_LEAVE, _BLOCKS * gpu.cores, _THREADS, [*given, done, NOTHING, *sizes])
+    return call.bind(machine.load(gpu, [_module(layout)]))[0]
 
 
 def read(
@@ -75,7 +113,7 @@ def read(
     """(N, dim): rows of a table: from the cache at ``slots``, or, where those are past its end, from the records."""
     if not len(rows):
         return jnp.zeros((0, table.shape[1]), table.dtype)
-    call, gpu = Call(), machine.here()
+    call, gpu = _waiting(()), machine.here()
     arguments = [call.input(array) for array in (table, address, rows, slots)]
     arguments.append(call.output((len(rows), table.shape[1]), table.dtype))
     arguments += map(number, (len(rows), table.shape[0], records))
@@ -83,24 +121,26 @@ def read(
     return call.bind(machine.load(gpu, [_module(layout)]))[0]
 
 
-def _moved(
-    call: Call,
-    layout: Layout,
-    arrays: Sequence[jax.Array],
-    held: list[Argument],
-    address: jax.Array,
-    records: int,
-    fresh: Changed,
-    gone: Changed,
-) -> list[jax.Array]:
+def _waiting(moving: Moving) -> Call:
+    """Return a call that waits for rows that are being stored, which it holds until then."""
+    call = Call()
+    for array in moving:
+        call.input(array)
+    call.wait()
+    return call
+
+
+def _listed(call: Call, changed: Changed, records: int, slots: int) -> list[Argument]:
+    """Return the records of changed rows in ascending order, with their slots."""
+    numbers = record_numbers(changed, records, slots).astype(jnp.uint32)
+    ordered = jax.lax.sort((numbers, changed.rows), num_keys=1)
+    return together([*map(call.input, ordered), number(len(changed.rows))])
+
+
+def _cache(layout: Layout, held: Sequence[Argument]) -> list[Argument]:
     vectors, numbers = _slots(layout)
-    lists = [together([call.input(x) for x in (one.rows, one.ids, one.ends)]) for one in (fresh, gone)]
     slots = [one for kind in (vectors, numbers) for one in [held[i] for i in kind] or [NOTHING]]
-    sizes = map(number, (fresh.ends.shape[0], arrays[0].shape[0], records))
-    gpu = machine.here()
-    arguments = [*together([held[0], *slots]), *lists[0], *lists[1], call.input(address), *sizes]
-    call.launch(0, source.SWAP, _BLOCKS * gpu.cores, _THREADS, arguments)
-    return call.bind(machine.load(gpu, [_module(layout)]))
+    return together([held[0], *slots])
 
 
 def _slots(layout: Layout) -> tuple[list[int], list[int]]:

@@ -18,13 +18,19 @@ SHAPES = {
 }
 
 
+@pytest.mark.parametrize("staged", [None, 3, 0])
 @pytest.mark.parametrize("name", SHAPES)
-def test_cache_of_host_memory(name):
-    """A cache of two tables, far smaller than they are: after each step it holds the rows of the batch."""
+def test_cache_of_host_memory(name, staged, monkeypatch):
+    """A cache of two tables, far smaller than they are: after each step it holds the rows of the batch.
+
+    Of the rows that leave it in a step, ``staged`` at most are stored beside what follows.
+    """
     slots, rows = 24, 200
     s = ids.settings([ids.Segment(0, 10, slots), ids.Segment(12, 24, slots)], slots)
     arrays = [jnp.zeros((slots, dim) if dim else (slots,), dtype) for dim, dtype in SHAPES[name]]
     layout = records.layout(arrays)
+    if staged is not None:
+        monkeypatch.setattr(swap, "STAGED_BYTES", staged * layout.bytes)
     rng = np.random.default_rng(0)
     values = [rng.normal(size=(rows, *array.shape[1:])).astype(array.dtype) for array in arrays]
     memory = swap.PinnedMemory(rows * layout.bytes)
@@ -38,8 +44,9 @@ def test_cache_of_host_memory(name):
     @jax.jit
     def step(state, arrays, mine, keys, segments, number):
         done = cuda_ids.assign(s, state, keys, segments, number)
-        arrays = records.swap(layout, arrays, jnp.asarray(plain.address), rows, done.fresh, done.gone)
-        mine = swap.swap(layout, mine, jnp.asarray(memory.address), rows, done.fresh, done.gone)
+        arrays, _ = records.swap(layout, arrays, jnp.asarray(plain.address), rows, done.fresh, done.gone)
+        mine, moving = swap.swap(layout, mine, jnp.asarray(memory.address), rows, done.fresh, done.gone)
+        mine = swap.finish(mine, moving)
         changed = [array + (done.rows == 3).sum().astype(array.dtype) for array in arrays]
         mine = [array + (done.rows == 3).sum().astype(array.dtype) for array in mine]
         return done, changed, mine

@@ -58,6 +58,7 @@ struct Ids {
   u32* first;
   u32* times;
   u32* chunk_counts;  // (4 * segments, chunks)
+  u32* asked;         // (4 * segments,) whether any chunk has counted there
   u32* plan;
   u32* bins;        // (pools, BINS + GROUPS)
   u32* certain;     // a bit for each place of the pools that evict: it leaves

@@ -50,9 +50,8 @@ extern "C" __global__ void __launch_bounds__(32 * ASK_WARPS) ids_ask(Ids m) {
   const u32 lane = threadIdx.x % 32, num_counters = COUNTERS * u32(m.num_segments), chunk = blockIdx.x * ASK_WARPS + threadIdx.x / 32;
   u32* counters = all[threadIdx.x / 32];
   if (chunk >= m.chunks) return;
-  for (u32 c = lane; c < num_counters; c += 32) counters[c] = 0;
+  bool some = false;  // of this chunk ask; most chunks have known ids alone
   const bool frozen = m.plan[FROZEN] != 0;
-  __syncwarp();
   constexpr u32 AHEAD = 4;
   const u32 begin = chunk * u32(m.chunk), end = begin + u32(m.chunk) < m.count ? begin + u32(m.chunk) : u32(m.count);
   for (u32 base = begin; base < end; base += 32 * AHEAD) {
@@ -78,6 +77,11 @@ extern "C" __global__ void __launch_bounds__(32 * ASK_WARPS) ids_ask(Ids m) {
         m.asks[i] = asking.counter;
       }
       if (!__ballot_sync(FULL, asking.counter != NONE)) continue;
+      if (!some) {
+        for (u32 c = lane; c < num_counters; c += 32) counters[c] = 0;
+        some = true;
+        __syncwarp();
+      }
       const u32 move = asking.moves ? asking.counter + MOVES * u32(m.num_segments) : NONE;
       const u32 same = __match_any_sync(FULL, asking.counter), moving = __match_any_sync(FULL, move);
       if (asking.counter != NONE) m.ranks[i] = counters[asking.counter] + __popc(same & lanes_below(lane));
@@ -88,7 +92,12 @@ extern "C" __global__ void __launch_bounds__(32 * ASK_WARPS) ids_ask(Ids m) {
       __syncwarp();
     }
   }
-  for (u32 c = lane; c < num_counters; c += 32) m.chunk_counts[c * m.chunks + chunk] = counters[c];
+  if (!some) return;
+  for (u32 c = lane; c < num_counters; c += 32) {
+    if (counters[c] == 0) continue;
+    m.chunk_counts[c * m.chunks + chunk] = counters[c];
+    m.asked[c] = 1;
+  }
 }
 
 // A block for each counter: the entries before each chunk. The last block plans.
@@ -98,12 +107,13 @@ extern "C" __global__ void __launch_bounds__(COUNT_THREADS) ids_count(Ids m) {
   u32* counts = m.chunk_counts + c * m.chunks;
   u32 before = 0;
   constexpr u32 EACH = 8, WARPS = COUNT_THREADS / 32;
-  for (u32 base = 0; base < m.chunks; base += COUNT_THREADS * EACH) {
+  const u32 chunks = m.asked[c] != 0 ? u32(m.chunks) : 0;  // where none has asked, all are 0
+  for (u32 base = 0; base < chunks; base += COUNT_THREADS * EACH) {
     u32 own[EACH], sum = 0;
 #pragma unroll
     for (u32 e = 0; e < EACH; ++e) {
       const u32 chunk = base + threadIdx.x * EACH + e;
-      own[e] = chunk < m.chunks ? counts[chunk] : 0;
+      own[e] = chunk < chunks ? counts[chunk] : 0;
       sum += own[e];
     }
     const u32 through = sum_through(sum);
@@ -113,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(COUNT_THREADS) ids_count(Ids m) {
 #pragma unroll
     for (u32 e = 0; e < EACH; ++e) {
       const u32 chunk = base + threadIdx.x * EACH + e;
-      if (chunk < m.chunks) counts[chunk] = at;
+      if (chunk < chunks) counts[chunk] = at;
       at += own[e];
     }
     before += shared[WARPS];

@@ -1,5 +1,5 @@
-// Rows between a cache on the device and records in pinned host memory, both ways in one launch: reads and writes of the
-// host's memory have their own halves of the bus.
+// Rows between a cache on the device and records in pinned host memory. The host's memory takes them page by page: records in
+// ascending order move up to twice as fast as in any order.
 //   VECTOR        words of 4 bytes that a lane moves at once, 1, 2 or 4
 //   TABLE_CHUNKS  of VECTOR words: a row of the table     SLOT_CHUNKS  a row of a slot with vectors     NE  their number
 //   NR            slots with one number per row             RECORD  words of a record
@@ -13,12 +13,6 @@ struct Cache {
   u32* vectors[NE > 0 ? NE : 1];
   u32* numbers[NR > 0 ? NR : 1];
 };
-struct Changes {
-  const u32* rows;
-  const u32* ids;  // low and high words; the record is the low one
-  const u32* ends;
-};
-
 DEVICE u32* chunk_of(const Cache& cache, u32 slot, int chunk) {
   if (chunk < TABLE_CHUNKS) return cache.table + (u64(slot) * TABLE_CHUNKS + chunk) * VECTOR;
   const int c = chunk - TABLE_CHUNKS;
@@ -52,57 +46,80 @@ DEVICE void write_slot(const Cache& cache, u32 slot, int chunk, const u32* words
   }
 }
 
-// The segment of item i: the number of segments that end at i or before.
-DEVICE u32 segment_of(const u32* ends, u32 num_segments, u32 i) {
-  u32 low = 0, high = num_segments;
-  while (low < high) {
-    const u32 middle = (low + high) / 2;
-    if (ends[middle] <= i) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-DEVICE u32 begin_of(const u32* ends, u32 segment) { return segment == 0 ? 0 : ends[segment - 1]; }
+// Lists of rows that move: records in ascending order, so that those of one page of the host's memory come together, and the
+// slot of each. At their end stand numbers past the last record.
+struct Moves {
+  const u32* records;
+  const u32* slots;
+  u32 count;
+};
 
-// The k-th fresh row of a segment is its k-th gone row, as long as there are any: one group of lanes moves both.
-extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap(Cache cache, Changes fresh, Changes gone, const u64* address, u32 num_segments,
-                                                                u32 num_slots, u32 num_records) {
+DEVICE u32 first_item() { return blockIdx.x * (SWAP_THREADS / LANES) + threadIdx.x / LANES; }
+DEVICE u32 groups() { return gridDim.x * (SWAP_THREADS / LANES); }
+
+// Rows leave the cache: the first `staged` for `staging`, where `swap_store` finds them, the others for their records. `left` has
+// the address of the records, then the record of each row in `staging`.
+extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_leave(Cache cache, Moves gone, const u64* address, u32* staging, u32* left, u32 staged,
+                                                                      u32 num_slots, u32 num_records) {
   u32* host = reinterpret_cast<u32*>(*address);
-  if (host == nullptr) return;
-  const u32 lane = threadIdx.x % LANES, coming = fresh.ends[num_segments - 1], going = gone.ends[num_segments - 1];
-  const u32 groups = gridDim.x * (SWAP_THREADS / LANES);
-  for (u32 item = blockIdx.x * (SWAP_THREADS / LANES) + threadIdx.x / LANES; item < coming + going; item += groups) {
-    const bool comes = item < coming;
-    const Changes& mine = comes ? fresh : gone;
-    const Changes& other = comes ? gone : fresh;
-    const u32 i = comes ? item : item - coming, segment = segment_of(mine.ends, num_segments, i);
-    const u32 rank = i - begin_of(mine.ends, segment), begin = begin_of(other.ends, segment);
-    const bool both = rank < other.ends[segment] - begin;
-    if (!comes && both) continue;  // its fresh row has seen to it
-    const u32 slot = mine.rows[i];
-    const u32 away = !comes ? gone.ids[2 * i] : both ? gone.ids[2 * (begin + rank)] : NONE;
-    const u32 from = comes ? fresh.ids[2 * i] : NONE;
-    if (slot >= num_slots) continue;
-    u32 words[EACH][VECTOR], old[EACH][VECTOR];
-#pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-      const int chunk = e * LANES + lane;
-      if (from < num_records && chunk < CHUNKS) read_fresh<4 * VECTOR>(words[e], host + u64(from) * RECORD + chunk * VECTOR);
-    }
-#pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-      const int chunk = e * LANES + lane;
-      if (away < num_records && chunk < CHUNKS) read_slot(cache, slot, chunk, old[e]);
-    }
+  const u32 lane = threadIdx.x % LANES;
+  if (blockIdx.x == 0 && threadIdx.x == 0 && staged > 0) *reinterpret_cast<u64*>(left) = *address;
+  for (u32 i = first_item(); i < gone.count || i < staged; i += groups()) {
+    const u32 record = host != nullptr && i < gone.count ? gone.records[i] : NONE, slot = record < num_records ? gone.slots[i] : num_slots;
+    const bool moves = slot < num_slots;
+    if (lane == 0 && i < staged) left[2 + i] = moves ? record : NONE;
+    if (!moves && record >= num_records && i >= staged) return;  // there are no more
+    if (!moves) continue;
+    u32* to = i < staged ? staging + u64(i) * RECORD : host + u64(record) * RECORD;
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
       const int chunk = e * LANES + lane;
       if (chunk >= CHUNKS) continue;
-      if (away < num_records) write<CACHED, 4 * VECTOR>(host + u64(away) * RECORD + chunk * VECTOR, old[e], 0);
-      if (from < num_records) write_slot(cache, slot, chunk, words[e]);
+      u32 words[VECTOR];
+      read_slot(cache, slot, chunk, words);
+      write<CACHED, 4 * VECTOR>(to + chunk * VECTOR, words, 0);
+    }
+  }
+}
+
+// From `staging` to the records.
+extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_store(const u32* staging, const u32* left, u32 staged, u32 num_records) {
+  u32* host = reinterpret_cast<u32*>(*reinterpret_cast<const u64*>(left));
+  const u32 lane = threadIdx.x % LANES;
+  for (u32 i = first_item(); i < staged; i += groups()) {
+    const u32 record = left[2 + i];
+    if (record >= num_records) continue;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+      const int chunk = e * LANES + lane;
+      if (chunk >= CHUNKS) continue;
+      u32 words[VECTOR];
+      read_fresh<4 * VECTOR>(words, staging + u64(i) * RECORD + chunk * VECTOR);
+      write<CACHED, 4 * VECTOR>(host + u64(record) * RECORD + chunk * VECTOR, words, 0);
+    }
+  }
+}
+
+// Rows come into the cache.
+extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_come(Cache cache, Moves fresh, const u64* address, u32 num_slots, u32 num_records) {
+  const u32* host = reinterpret_cast<const u32*>(*address);
+  if (host == nullptr) return;
+  const u32 lane = threadIdx.x % LANES;
+  for (u32 i = first_item(); i < fresh.count; i += groups()) {
+    const u32 record = fresh.records[i];
+    if (record >= num_records) return;
+    const u32 slot = fresh.slots[i];
+    if (slot >= num_slots) continue;
+    u32 words[EACH][VECTOR];
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+      const int chunk = e * LANES + lane;
+      if (chunk < CHUNKS) read_fresh<4 * VECTOR>(words[e], host + u64(record) * RECORD + chunk * VECTOR);
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+      const int chunk = e * LANES + lane;
+      if (chunk < CHUNKS) write_slot(cache, slot, chunk, words[e]);
     }
   }
 }
@@ -111,8 +128,8 @@ extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap(Cache cache, Cha
 extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_read(const u32* table, const u64* address, const int* rows, const u32* slots, u32* out,
                                                                      u32 count, u32 num_slots, u32 num_records) {
   const u32* host = reinterpret_cast<const u32*>(*address);
-  const u32 lane = threadIdx.x % LANES, groups = gridDim.x * (SWAP_THREADS / LANES);
-  for (u32 i = blockIdx.x * (SWAP_THREADS / LANES) + threadIdx.x / LANES; i < count; i += groups) {
+  const u32 lane = threadIdx.x % LANES;
+  for (u32 i = first_item(); i < count; i += groups()) {
     const u32 slot = slots[i], row = u32(rows[i]);
     const u32* from = slot < num_slots ? table + u64(slot) * (TABLE_CHUNKS * VECTOR) : host != nullptr && row < num_records ? host + u64(row) * RECORD : nullptr;
     u32 words[EACH][VECTOR];
