@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrow import fields
-from sparrow.kernels.search import Excluded, best_rows
+from sparrow.kernels.search import Excluded, RowsOnDevice, best_rows
 from sparrow.registry import nearest
 from sparrow.retrieval.approximate import Approximate
 
@@ -268,7 +269,7 @@ class ItemIndex(Index):
     {'item': ['a', 'b'], 'score': [2.0, 1.0], 'rank': [1, 2]}
 
     Attributes:
-      vectors: (items, dim).
+      vectors: (items, dim); a GPU, where there is one, gets a copy at the first exact search.
       approximate: a FAISS index of the same vectors; None: search is exact.
     """
 
@@ -294,7 +295,13 @@ class ItemIndex(Index):
             raise ValueError(f"queries must be (queries, {self.vectors.shape[1]}), got {wanted.shape}")
         if self.approximate is not None and not exact:
             return self.approximate.search(wanted, k, allowed, excluded)
+        if self._on_device is not None:
+            return self._on_device.best(wanted, k, allowed, excluded)
         return best_rows(wanted, [self.vectors], k, allowed=allowed, excluded=excluded)
+
+    @functools.cached_property
+    def _on_device(self) -> RowsOnDevice | None:
+        return RowsOnDevice.fitting(self.vectors)
 
 
 class RowModel(NamedTuple):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sparrow.kernels.native.library import host_library
-from sparrow.kernels.search import Excluded, best_rows
+from sparrow.kernels.search import Excluded, RowsOnDevice, best_rows, on_device
 
 
 def vectors(count, dim, seed):
@@ -24,7 +24,8 @@ def test_the_compiled_search_is_in_use():
     ("queries", "rows", "dim", "k"), [(1, 1, 1, 1), (3, 1000, 7, 10), (70, 999, 16, 100), (65, 40, 33, 64)]
 )
 @pytest.mark.parametrize("filters", ["none", "allowed", "excluded", "both"])
-def test_the_rows_of_the_statement(queries, rows, dim, k, filters):
+def test_the_rows_of_the_statement(queries, rows, dim, k, filters, monkeypatch):
+    monkeypatch.setattr(on_device, "BLOCK", 300)
     random = np.random.default_rng(1)
     given, held = vectors(queries, dim, 2), vectors(rows, dim, 3)
     allowed = random.random(rows) < 0.5 if filters in ("allowed", "both") else None
@@ -33,8 +34,9 @@ def test_the_rows_of_the_statement(queries, rows, dim, k, filters):
     options = {"allowed": allowed, "excluded": excluded}
     scores, numbers = best_rows(given, [held[: rows // 3], held[rows // 3 :]], k, **options)
     plain_scores, plain_numbers = best_rows(given, [held], k, compiled=False, **options)
-    np.testing.assert_array_equal(numbers, plain_numbers)
-    np.testing.assert_array_equal(scores, plain_scores)
+    for ours in ((scores, numbers), RowsOnDevice(held).best(given, k, **options)):
+        np.testing.assert_array_equal(ours[1], plain_numbers)
+        np.testing.assert_array_equal(ours[0], plain_scores)
 
 
 def test_threads_and_blocks_do_not_show():
@@ -52,6 +54,10 @@ def test_nan_is_never_found_and_missing_rows_are_marked(compiled):
     scores, numbers = best_rows([[1.0]], [held], 3, compiled=compiled)
     assert numbers.tolist() == [[2, 0, -1]]
     assert scores.tolist() == [[2.0, 1.0, -np.inf]]
+    assert [part.tolist() for part in RowsOnDevice(held).best(np.float32([[1.0]]), 3)] == [
+        scores.tolist(),
+        [[2, 0, -1]],
+    ]
 
 
 def test_dims_that_differ_are_one_sentence():
