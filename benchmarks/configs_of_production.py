@@ -99,6 +99,7 @@ def config(what: str, given: dict[str, Any], options: argparse.Namespace) -> con
                 "steps": options.steps,
                 "log_every_steps": options.steps,
                 "precision": "bfloat16" if on_gpu else "float32",
+                "steps_per_call": options.call,
                 "traffic": 0,
                 "tensorboard": False,
                 "sparse_optimizer": {"name": "rowwise_adagrad", "learning_rate": 0.05},
@@ -109,17 +110,18 @@ def config(what: str, given: dict[str, Any], options: argparse.Namespace) -> con
 
 
 class Watch:
-    """Notes when step ``at`` of a run is done."""
+    """Notes when the first call of a run is done, and the one that ends at step ``at`` or after it."""
 
     def __init__(self, at: int) -> None:
-        self.at, self.times, self._real = at, [], Loop._make
+        self.at, self.steps, self.times, self._real = at, [], [], Loop._make
 
     def __enter__(self) -> Watch:
         def make(loop: Any, call: Any) -> None:
             self._real(loop, call)
-            if loop.steps in (1, self.at):
+            if not self.steps or self.steps[-1] < self.at <= loop.steps:
                 loop.settle()
                 self.note()
+                self.steps.append(loop.steps)
 
         Loop._make = make  # type: ignore[method-assign]
         return self
@@ -139,7 +141,8 @@ def trained(what: str, given: dict[str, Any], options: argparse.Namespace) -> di
     moved = rows_moved(trained, options.steps)
     del trained
     (begun, used), (middle, used_then), (end, used_at_end) = watch.times
-    first, later = (options.since - 1) * options.batch, (options.steps - options.since) * options.batch
+    compiled, since = watch.steps
+    first, later = (since - compiled) * options.batch, (options.steps - since) * options.batch
     return {
         "first": first / (middle - begun),
         "later": later / (end - middle),
@@ -219,6 +222,7 @@ def main() -> None:
     parser.add_argument("--admit", type=float, default=1)
     parser.add_argument("--steps", type=int, default=600 if on_gpu else 120)
     parser.add_argument("--from", dest="since", type=int, default=200 if on_gpu else 40)
+    parser.add_argument("--call", type=int, default=1, help="steps of a call of the trainer; the bare step has one")
     parser.add_argument("--bare", type=int, default=100 if on_gpu else 20)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--feed", action="store_true", help="measure the feed alone")

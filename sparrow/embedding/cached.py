@@ -1,8 +1,8 @@
 """Tables in host memory: a record of each row there, and a cache of rows as the arrays on the device.
 
-A step finds its rows in the cache, chooses who leaves, and reads the missing ones, on the device; rows that leave are
-stored beside the rest of the step. Records change in place, outside of what compiled programs know: only the newest
-state of a training is valid.
+A step finds its rows in the cache, chooses who leaves, and reads the missing ones, on the device. Rows that leave are
+stored beside the rest of the step, and rows of the next step come beside it, where the loop has its batch. Records
+change in place, outside of what compiled programs know: only the newest state of a training is valid.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Cached(NamedTuple):
       slots: the map from rows of the stack to slots, which are rows of the arrays on the device.
       clock: () int32, updates so far, made or skipped: rows that were used since the last one stay.
       address: (2,) uint32, of the records in host memory.
-      moving: within a step, rows that are on their way to their records.
+      moving: within a step, rows that are on their way.
     """
 
     slots: ids.IdState
     clock: jax.Array
     address: jax.Array
-    moving: records.Moving = ()
+    moving: Any = ()
 
 
 class Cache:
@@ -86,19 +86,27 @@ class Cache:
         if when is not None:
             segments = jnp.where(when, segments, -1)
         made = self._ids.assign(self.settings, held.slots, _words(rows), segments, held.clock)
+        arrays, held = self._swapped(arrays, held, made, ahead=False)
+        return arrays, held, made.rows
+
+    def prefetch(self, arrays: Arrays, held: Cached, rows: jax.Array, when: jax.Array) -> tuple[Arrays, Cached]:
+        """Bring rows of the next step into the cache beside this one, whose rows stay; none where they do not fit."""
+        segments = jnp.where(when & (held.slots.short.max() == 0), self._tables(rows), -1)
+        made = self._ids.assign(self.settings, held.slots, _words(rows), segments, held.clock)
+        made = made._replace(state=made.state._replace(short=held.slots.short))
+        return self._swapped(arrays, held, made, ahead=True)
+
+    def _swapped(self, arrays: Arrays, held: Cached, made: Any, ahead: bool) -> tuple[Arrays, Cached]:
+        given = [arrays[name] for name in self._shapes]
         moved, moving = self._moves.swap(
-            *(self.layout, [arrays[name] for name in self._shapes], held.address, self.stack.num_rows),
-            *(made.fresh, made.gone, held.moving),
+            *(self.layout, given, held.address, self.stack.num_rows, made.fresh, made.gone, held.moving, ahead)
         )
-        return (
-            dict(zip(self._shapes, moved, strict=True)),
-            held._replace(slots=made.state, moving=moving),
-            made.rows,
-        )
+        return dict(zip(self._shapes, moved, strict=True)), held._replace(slots=made.state, moving=moving)
 
     def finish(self, arrays: Arrays, held: Cached) -> tuple[Arrays, Cached]:
-        """Wait for rows that are on their way to host memory, and count an update: the end of a step."""
-        settled = self._moves.finish([arrays[name] for name in self._shapes], held.moving)
+        """Wait for rows that are on their way, and count an update: the end of a step."""
+        given = [arrays[name] for name in self._shapes]
+        settled = self._moves.finish(self.layout, given, held.address, self.stack.num_rows, held.moving)
         return dict(zip(self._shapes, settled, strict=True)), held._replace(clock=held.clock + 1, moving=())
 
     def find(self, held: Cached, rows: jax.Array) -> jax.Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -98,10 +98,6 @@ class Memory:
 _memories: weakref.WeakValueDictionary[bytes, Memory] = weakref.WeakValueDictionary()
 
 
-Moving: TypeAlias = tuple[jax.Array, ...]
-"""Arrays of `swap` that `finish` waits for."""
-
-
 def swap(
     held: Layout,
     arrays: Sequence[jax.Array],
@@ -109,9 +105,12 @@ def swap(
     records: int,
     fresh: Changed,
     gone: Changed,
-    moving: Moving = (),
-) -> tuple[list[jax.Array], Moving]:
+    moving: Any = (),
+    ahead: bool = False,
+) -> tuple[list[jax.Array], Any]:
     """Store the rows ``gone`` of a cache to their records, and read the rows ``fresh`` from theirs.
+
+    Return the cache, and the rows that are on their way until `finish`: here none.
 
     Args:
       held: the layout of the records.
@@ -120,7 +119,8 @@ def swap(
       records: their number; others are left alone.
       fresh: slots of the cache, from an `assign` in which no id came back; their ids are numbers of records.
       gone: likewise.
-      moving: the rows that an earlier call has not stored yet; () after `finish`.
+      moving: the rows that are on their way since an earlier call; () after `finish`.
+      ahead: the rows are used after `finish` alone.
     """
 
     def moved(address: Any, away: Any, old: Any, new: Any) -> Any:
@@ -131,11 +131,11 @@ def swap(
     numbers = [record_numbers(changed, records, slots) for changed in (gone, fresh)]
     new = io_callback(moved, shapes, address, numbers[0], old, numbers[1])
     made = [array.at[fresh.rows].set(rows, mode="drop") for array, rows in zip(arrays, new, strict=True)]
-    return made, (jnp.zeros((), jnp.int32),)
+    return made, ()
 
 
-def finish(arrays: Sequence[jax.Array], moving: Moving) -> list[jax.Array]:
-    """Return the arrays; here all rows are stored."""
+def finish(held: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, moving: Any) -> list[jax.Array]:
+    """Return the cache once no row is on its way."""
     return list(arrays)
 
 

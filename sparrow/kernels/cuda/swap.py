@@ -6,6 +6,7 @@ import ctypes
 import math
 import mmap
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +17,10 @@ from sparrow.kernels.cuda import machine, source
 from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number, together
 from sparrow.kernels.ids.types import Changed
 from sparrow.kernels.ids.words import words_of
-from sparrow.kernels.records import Layout, Moving, record_numbers
+from sparrow.kernels.records import Layout, record_numbers
 
 STAGED_BYTES = 1 << 26
-"""Rows that leave the cache in a step wait in so much memory of the device; further ones are stored at once."""
+"""Memory of the device for rows that wait, in each direction; further ones move at once."""
 _THREADS = 256  # as in src/swap.cu
 _BLOCKS, _BLOCKS_APART = 8, 1  # a multiprocessor
 
@@ -54,6 +55,21 @@ class PinnedMemory:
     __del__ = close
 
 
+class Coming(NamedTuple):
+    """Rows on their way to a cache: their records and slots, and the memory where they wait."""
+
+    records: jax.Array
+    slots: jax.Array
+    staging: jax.Array
+
+
+class Moving(NamedTuple):
+    """Rows on their way, and the arrays that must stay until they are there."""
+
+    held: tuple[jax.Array, ...]
+    coming: Coming | None = None
+
+
 def swap(
     layout: Layout,
     arrays: Sequence[jax.Array],
@@ -61,49 +77,54 @@ def swap(
     records: int,
     fresh: Changed,
     gone: Changed,
-    moving: Moving = (),
+    moving: Moving | tuple[()] = (),
+    ahead: bool = False,
 ) -> tuple[list[jax.Array], Moving]:
     """Bring rows into the cache; those that leave it are stored beside the work that follows, until `finish`.
 
-    Arrays that are donated are changed in place.
+    Arrays that are donated are changed in place. ``ahead``: rows also come beside that work, and are in the cache after
+    `finish`.
     """
-    staged = min(len(gone.rows), STAGED_BYTES // layout.bytes)
-    call, held = _waiting(moving), list[Argument]()
-    held += [call.in_place(array) for array in arrays]
-    at, staging = call.input(address), call.output((staged, layout.bytes // 4), jnp.uint32)
-    left = call.output((2 + staged,), jnp.uint32)
-    sizes = [number(arrays[0].shape[0]), number(records)]
-    cache = _cache(layout, held)
-    gpu, leaving = machine.here(), _listed(call, gone, records, arrays[0].shape[0])
+    gpu, call = machine.here(), Call()
+    held = [call.in_place(array) for array in arrays]
+    cache, at = _cache(layout, held), call.input(address)
+    _arrive(layout, call, cache, at, records, moving)
+    leaving, coming = (_ordered(changed, records, arrays[0].shape[0]) for changed in (gone, fresh))
+    out, room = _staging(call, layout, leaving), _staging(call, layout, coming) if ahead else NOTHING
+    away = _moves(call, leaving, records, at, out, _staged(layout, leaving))
     blocks = _BLOCKS * gpu.cores
-    call.launch(0, source.SWAP_LEAVE, blocks, _THREADS, [*cache, *leaving, at, staging, left, number(staged), *sizes])
+    call.launch(0, source.SWAP_LEAVE, blocks, _THREADS, [*cache, *away])
     call.apart()
-    call.launch(0, source.SWAP_STORE, _BLOCKS_APART * gpu.cores, _THREADS, [staging, left, number(staged), sizes[1]])
+    call.launch(0, source.SWAP_STORE, _BLOCKS_APART * gpu.cores, _THREADS, away)
+    near = _moves(call, coming, records, at, room, _staged(layout, coming) if ahead else 0)
+    if ahead:
+        call.launch(0, source.SWAP_FETCH, _BLOCKS_APART * gpu.cores, _THREADS, near)
     call.leave()
-    coming = _listed(call, fresh, records, arrays[0].shape[0])
-    call.launch(0, source.SWAP_COME, blocks, _THREADS, [*cache, *coming, at, *sizes])
+    call.launch(0, source.SWAP_COME, blocks, _THREADS, [*cache, *near])
     made = call.bind(machine.load(gpu, [_module(layout)]))
-    return made[: len(arrays)], tuple(made[len(arrays) :])
+    stay = (address, *leaving, made[len(arrays)])
+    return made[: len(arrays)], Moving(stay, Coming(*coming, made[-1]) if ahead else None)
 
 
-def finish(arrays: Sequence[jax.Array], moving: Moving) -> list[jax.Array]:
-    """Wait, on the device, until rows that have left the cache are stored. The arrays do not change."""
+def finish(
+    layout: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, moving: Moving | tuple[()]
+) -> list[jax.Array]:
+    """Wait, on the device, until rows that have left the cache are stored, and others are in it."""
     if not moving:
         return list(arrays)
-    call = _waiting(moving)
-    for array in arrays:
-        call.in_place(array)
-    return call.bind([])
+    call = Call()
+    cache = _cache(layout, [call.in_place(array) for array in arrays])
+    _arrive(layout, call, cache, call.input(address), records, moving)
+    return call.bind(machine.load(machine.here(), [_module(layout)]))[: len(arrays)]
 
 
 def store(layout: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, gone: Changed) -> jax.Array:
     """Store rows; the result is there when they are stored."""
-    call, gpu = _waiting(()), machine.here()
-    cache = _cache(layout, [call.input(array) for array in arrays])
-    given = [*cache, *_listed(call, gone, records, arrays[0].shape[0]), call.input(address)]
-    done = call.output((1,), jnp.int32)
-    sizes = map(number, (0, arrays[0].shape[0], records))
-    call.launch(0, source.SWAP_LEAVE, _BLOCKS * gpu.cores, _THREADS, [*given, done, NOTHING, *sizes])
+    call, gpu = Call(), machine.here()
+    call.wait()
+    cache, done = _cache(layout, [call.input(array) for array in arrays]), call.output((1,), jnp.int32)
+    away = _moves(call, _ordered(gone, records, arrays[0].shape[0]), records, call.input(address), done, 0)
+    call.launch(0, source.SWAP_LEAVE, _BLOCKS * gpu.cores, _THREADS, [*cache, *away])
     return call.bind(machine.load(gpu, [_module(layout)]))[0]
 
 
@@ -113,7 +134,8 @@ def read(
     """(N, dim): rows of a table: from the cache at ``slots``, or, where those are past its end, from the records."""
     if not len(rows):
         return jnp.zeros((0, table.shape[1]), table.dtype)
-    call, gpu = _waiting(()), machine.here()
+    call, gpu = Call(), machine.here()
+    call.wait()
     arguments = [call.input(array) for array in (table, address, rows, slots)]
     arguments.append(call.output((len(rows), table.shape[1]), table.dtype))
     arguments += map(number, (len(rows), table.shape[0], records))
@@ -121,20 +143,42 @@ def read(
     return call.bind(machine.load(gpu, [_module(layout)]))[0]
 
 
-def _waiting(moving: Moving) -> Call:
-    """Return a call that waits for rows that are being stored, which it holds until then."""
-    call = Call()
-    for array in moving:
-        call.input(array)
+def _arrive(
+    layout: Layout, call: Call, cache: list[Argument], at: Argument, records: int, moving: Moving | tuple[()]
+) -> None:
+    """Wait for rows that are on their way, and bring those to the cache that come."""
     call.wait()
-    return call
+    if not moving:
+        return
+    for array in moving.held:
+        call.input(array)
+    if moving.coming is not None:
+        lists = moving.coming[:2]
+        near = _moves(call, lists, records, at, call.input(moving.coming.staging), _staged(layout, lists))
+        call.launch(0, source.SWAP_ARRIVE, _BLOCKS * machine.here().cores, _THREADS, [*cache, *near])
 
 
-def _listed(call: Call, changed: Changed, records: int, slots: int) -> list[Argument]:
+def _ordered(changed: Changed, records: int, slots: int) -> tuple[jax.Array, jax.Array]:
     """Return the records of changed rows in ascending order, with their slots."""
     numbers = record_numbers(changed, records, slots).astype(jnp.uint32)
-    ordered = jax.lax.sort((numbers, changed.rows), num_keys=1)
-    return together([*map(call.input, ordered), number(len(changed.rows))])
+    ordered, own = jax.lax.sort((numbers, changed.rows), num_keys=1)
+    return ordered, own
+
+
+def _staged(layout: Layout, lists: Sequence[jax.Array]) -> int:
+    return min(len(lists[0]), STAGED_BYTES // layout.bytes)
+
+
+def _staging(call: Call, layout: Layout, lists: Sequence[jax.Array]) -> Argument:
+    return call.output((_staged(layout, lists), layout.bytes // 4), jnp.uint32)
+
+
+def _moves(
+    call: Call, lists: Sequence[jax.Array], records: int, at: Argument, staging: Argument, staged: int
+) -> list[Argument]:
+    """Return the rows of `_ordered` as an argument of kernels."""
+    numbers, slots = map(call.input, lists)
+    return together([numbers, number(len(lists[0])), slots, number(records), at, number(staged), staging])
 
 
 def _cache(layout: Layout, held: Sequence[Argument]) -> list[Argument]:

@@ -18,12 +18,14 @@ SHAPES = {
 }
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("staged", [None, 3, 0])
 @pytest.mark.parametrize("name", SHAPES)
-def test_cache_of_host_memory(name, staged, monkeypatch):
+def test_cache_of_host_memory(name, staged, ahead, monkeypatch):
     """A cache of two tables, far smaller than they are: after each step it holds the rows of the batch.
 
-    Of the rows that leave it in a step, ``staged`` at most are stored beside what follows.
+    Of the rows that leave it in a step, and of those that come with ``ahead``, ``staged`` at most move beside what
+    follows.
     """
     slots, rows = 24, 200
     s = ids.settings([ids.Segment(0, 10, slots), ids.Segment(12, 24, slots)], slots)
@@ -45,8 +47,9 @@ def test_cache_of_host_memory(name, staged, monkeypatch):
     def step(state, arrays, mine, keys, segments, number):
         done = cuda_ids.assign(s, state, keys, segments, number)
         arrays, _ = records.swap(layout, arrays, jnp.asarray(plain.address), rows, done.fresh, done.gone)
-        mine, moving = swap.swap(layout, mine, jnp.asarray(memory.address), rows, done.fresh, done.gone)
-        mine = swap.finish(mine, moving)
+        given = (layout, mine, jnp.asarray(memory.address), rows)
+        mine, moving = swap.swap(*given, done.fresh, done.gone, ahead=ahead)
+        mine = swap.finish(layout, mine, *given[2:], moving)
         changed = [array + (done.rows == 3).sum().astype(array.dtype) for array in arrays]
         mine = [array + (done.rows == 3).sum().astype(array.dtype) for array in mine]
         return done, changed, mine

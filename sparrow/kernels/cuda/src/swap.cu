@@ -46,82 +46,82 @@ DEVICE void write_slot(const Cache& cache, u32 slot, int chunk, const u32* words
   }
 }
 
-// Lists of rows that move: records in ascending order, so that those of one page of the host's memory come together, and the
-// slot of each. At their end stand numbers past the last record.
+// Rows that move: their records in ascending order, so that those of one page of the host's memory come together, and the slot of
+// each. A number past the last record stands for a row that stays. The first `staged` rows wait in memory of the device, as records:
+// on their way out, or until nothing else uses the cache. (Pointers and numbers alternate: every field takes 8 bytes.)
 struct Moves {
   const u32* records;
-  const u32* slots;
   u32 count;
+  const u32* slots;
+  u32 num_records;
+  const u64* address;  // of the first record, 0: no row moves
+  u32 staged;
+  u32* staging;
 };
+DEVICE u32* record_of(const Moves& moves, u32 i) { return reinterpret_cast<u32*>(*moves.address) + u64(moves.records[i]) * RECORD; }
+DEVICE u32* staged(const Moves& moves, u32 i) { return moves.staging + u64(i) * RECORD; }
 
 DEVICE u32 first_item() { return blockIdx.x * (SWAP_THREADS / LANES) + threadIdx.x / LANES; }
 DEVICE u32 groups() { return gridDim.x * (SWAP_THREADS / LANES); }
 
-// Rows leave the cache: the first `staged` for `staging`, where `swap_store` finds them, the others for their records. `left` has
-// the address of the records, then the record of each row in `staging`.
-extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_leave(Cache cache, Moves gone, const u64* address, u32* staging, u32* left, u32 staged,
-                                                                      u32 num_slots, u32 num_records) {
-  u32* host = reinterpret_cast<u32*>(*address);
+// Moves the rows with numbers from `begin` to `end`: `from(i, chunk, words)` reads, then `to(i, chunk, words)` writes all chunks
+// of a row, so that several reads are under way.
+template <class From, class To>
+DEVICE void move(const Moves& moves, u32 begin, u32 end, From from, To to) {
+  if (*moves.address == 0) return;
   const u32 lane = threadIdx.x % LANES;
-  if (blockIdx.x == 0 && threadIdx.x == 0 && staged > 0) *reinterpret_cast<u64*>(left) = *address;
-  for (u32 i = first_item(); i < gone.count || i < staged; i += groups()) {
-    const u32 record = host != nullptr && i < gone.count ? gone.records[i] : NONE, slot = record < num_records ? gone.slots[i] : num_slots;
-    const bool moves = slot < num_slots;
-    if (lane == 0 && i < staged) left[2 + i] = moves ? record : NONE;
-    if (!moves && record >= num_records && i >= staged) return;  // there are no more
-    if (!moves) continue;
-    u32* to = i < staged ? staging + u64(i) * RECORD : host + u64(record) * RECORD;
-#pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-      const int chunk = e * LANES + lane;
-      if (chunk >= CHUNKS) continue;
-      u32 words[VECTOR];
-      read_slot(cache, slot, chunk, words);
-      write<CACHED, 4 * VECTOR>(to + chunk * VECTOR, words, 0);
-    }
-  }
-}
-
-// From `staging` to the records.
-extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_store(const u32* staging, const u32* left, u32 staged, u32 num_records) {
-  u32* host = reinterpret_cast<u32*>(*reinterpret_cast<const u64*>(left));
-  const u32 lane = threadIdx.x % LANES;
-  for (u32 i = first_item(); i < staged; i += groups()) {
-    const u32 record = left[2 + i];
-    if (record >= num_records) continue;
-#pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-      const int chunk = e * LANES + lane;
-      if (chunk >= CHUNKS) continue;
-      u32 words[VECTOR];
-      read_fresh<4 * VECTOR>(words, staging + u64(i) * RECORD + chunk * VECTOR);
-      write<CACHED, 4 * VECTOR>(host + u64(record) * RECORD + chunk * VECTOR, words, 0);
-    }
-  }
-}
-
-// Rows come into the cache.
-extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_come(Cache cache, Moves fresh, const u64* address, u32 num_slots, u32 num_records) {
-  const u32* host = reinterpret_cast<const u32*>(*address);
-  if (host == nullptr) return;
-  const u32 lane = threadIdx.x % LANES;
-  for (u32 i = first_item(); i < fresh.count; i += groups()) {
-    const u32 record = fresh.records[i];
-    if (record >= num_records) return;
-    const u32 slot = fresh.slots[i];
-    if (slot >= num_slots) continue;
+  for (u32 i = begin + first_item(); i < moves.count && i < end; i += groups()) {
+    if (moves.records[i] >= moves.num_records) continue;
     u32 words[EACH][VECTOR];
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
       const int chunk = e * LANES + lane;
-      if (chunk < CHUNKS) read_fresh<4 * VECTOR>(words[e], host + u64(record) * RECORD + chunk * VECTOR);
+      if (chunk < CHUNKS) from(i, chunk, words[e]);
     }
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
       const int chunk = e * LANES + lane;
-      if (chunk < CHUNKS) write_slot(cache, slot, chunk, words[e]);
+      if (chunk < CHUNKS) to(i, chunk, words[e]);
     }
   }
+}
+
+// Rows leave the cache: for the staging memory, where `swap_store` finds them, or for their records.
+extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_leave(Cache cache, Moves gone) {
+  move(
+      gone, 0, gone.count, [&](u32 i, int chunk, u32* words) { read_slot(cache, gone.slots[i], chunk, words); },
+      [&](u32 i, int chunk, const u32* words) {
+        u32* to = i < gone.staged ? staged(gone, i) : record_of(gone, i);
+        write<CACHED, 4 * VECTOR>(to + chunk * VECTOR, words, 0);
+      });
+}
+
+extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_store(Moves gone) {
+  move(
+      gone, 0, gone.staged, [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, staged(gone, i) + chunk * VECTOR); },
+      [&](u32 i, int chunk, const u32* words) { write<CACHED, 4 * VECTOR>(record_of(gone, i) + chunk * VECTOR, words, 0); });
+}
+
+// Rows come to the cache: past the staged ones from their records, ...
+extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_come(Cache cache, Moves fresh) {
+  move(
+      fresh, fresh.staged, fresh.count,
+      [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, record_of(fresh, i) + chunk * VECTOR); },
+      [&](u32 i, int chunk, const u32* words) { write_slot(cache, fresh.slots[i], chunk, words); });
+}
+
+// ... the others from the staging memory, which `swap_fetch` has filled.
+extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_fetch(Moves fresh) {
+  move(
+      fresh, 0, fresh.staged,
+      [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, record_of(fresh, i) + chunk * VECTOR); },
+      [&](u32 i, int chunk, const u32* words) { write<CACHED, 4 * VECTOR>(staged(fresh, i) + chunk * VECTOR, words, 0); });
+}
+
+extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_arrive(Cache cache, Moves fresh) {
+  move(
+      fresh, 0, fresh.staged, [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, staged(fresh, i) + chunk * VECTOR); },
+      [&](u32 i, int chunk, const u32* words) { write_slot(cache, fresh.slots[i], chunk, words); });
 }
 
 // The table's rows of some entries: from the cache, where they have a slot, else from their records; zeros where they have neither.
