@@ -2,11 +2,11 @@
 
     python -m benchmarks.deltas [--gigabytes 0.2] [--folder FOLDER] [--deltas 4] [--seconds 100]
 
-26 tables with a slot of the same size; examples draw their ids from one row in a hundred. A run trains, saves a complete
-checkpoint, then deltas, each when the one before is on disk, and a complete one again where the disk has space. A thread
-notes when each step is done on the device. The stall is the longest time between two steps from the call that saves
-until the checkpoint is on disk, less the median of the steps before. The first delta compiles. Beside each are the
-seconds of its parts; everything is written to a folder in FOLDER, and removed.
+26 tables with a slot of the same size; examples draw their ids from one row in a hundred. A run trains, saves a
+complete checkpoint, then deltas, each when the one before is on disk, and a complete one again where the disk has
+space. A thread notes when each step is done on the device. The stall is the longest time between two steps from the
+call that saves until the checkpoint is on disk, less the median of the steps before. The first delta compiles. Beside
+each are the seconds of its parts; everything is written to a folder in FOLDER, and removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 
 from sparrow import config, runs
 from sparrow.checkpoint import folder as folders
-from sparrow.checkpoint import links, tables, writer
+from sparrow.checkpoint import writer
 from sparrow.data import Tables
 from sparrow.embedding import Embedder
 from sparrow.runs.loop.loop import Loop
@@ -210,12 +210,10 @@ class Sequence:
         stall = max(times.gaps(began, on_disk)) - before
         at_call = max(times.gaps(began, began + in_call)) - before
         size = sum(path.stat().st_size for path in (self._folder / str(step)).rglob("*") if path.is_file())
-        print(
-            f"{kind:9} stall {1000 * stall:8.1f} ms (by the call {1000 * at_call:.1f})  on disk {on_disk - began:7.2f} s  "
-            f"{size / 1e6:10,.1f} MB  step {1000 * before:.1f} ms  beside it "
-            f"{1000 * statistics.median(times.gaps(began, on_disk)):.1f} ms\n          call {in_call:.3f} s: {self._parts.line()}",
-            flush=True,
-        )
+        print(f"{kind:9} stall {1000 * stall:8.1f} ms (by the call {1000 * at_call:.1f})  ", end="")
+        print(f"on disk {on_disk - began:7.2f} s  {size / 1e6:10,.1f} MB  step {1000 * before:.1f} ms, ", end="")
+        print(f"beside it {1000 * statistics.median(times.gaps(began, on_disk)):.1f} ms")
+        print(f"          call {in_call:.3f} s: {self._parts.line()}", flush=True)
 
 
 def main() -> None:
