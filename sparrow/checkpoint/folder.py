@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import errno
+import functools
 import os
 import secrets
 import shutil
@@ -47,6 +48,7 @@ class Checkpoints:
         keep: int | None = None,
         log: LogLine = lambda _: None,
         owns: Callable[[int], bool] = lambda _: True,
+        claim: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Open the folder and remove leftovers of a writer that was killed.
 
@@ -55,8 +57,9 @@ class Checkpoints:
           keep: the number of newest checkpoints to keep; None: all.
           log: receives a line for each checkpoint that cannot be removed.
           owns: whether the checkpoint of a step may be removed or renamed.
+          claim: is called, mostly in the background, before the first file of the checkpoint of a step is made.
         """
-        self.folder, self.keep, self._log, self._owns = folder, keep, log, owns
+        self.folder, self.keep, self._log, self._owns, self._claim = folder, keep, log, owns, claim
         self.best: int | None = None
         self._saved_best: int | None = None
         self._stuck: set[int] = set()  # checkpoints that could not be removed, already logged
@@ -83,14 +86,21 @@ class Checkpoints:
     ) -> Path:
         """Start to save, and return the path of the new checkpoint.
 
-        ``copy_bytes``: the most bytes of tables that are copied, and written later; None: `copy_limit`. At
-        most one save holds copies at a time.
+        ``copy_bytes``: the most bytes of tables that are copied to the host, and written later; None: `copy_limit`, and
+        copies on the GPU itself where it has the memory. At most one save holds copies at a time.
         """
-        self.wait()
-        self._remove_old()
+        if self._linking is not None and self._linking.done():
+            self._wait_for_link()
+        self._wait_for_save()  # one at a time holds copies
         own = {ID: secrets.token_hex(8)}
         path, about = self._path(step), {**about, **own, NUMBER: step}
-        work = self._guarded(lambda: begin(path.absolute(), tables, arrays, about, copy_bytes))
+        claim = functools.partial(self._claim, step)
+        finish = self._guarded(lambda: begin(path.absolute(), tables, arrays, about, copy_bytes, claim))
+
+        def work() -> None:
+            finish()
+            self._remove_old()
+
         self._saving = self._pool.submit(work)
         self._parent, self._arrays, self._links = {"step": step, **own}, arrays, 0
         return path
@@ -130,6 +140,7 @@ class Checkpoints:
             rows, others = changed(), difference(before, arrays)
             if saving is not None:
                 saving.result()  # a link never appears without what it stands on
+            self._claim(step)
             write_link(path, rows, others, described)
             if is_long:
                 self._compact(path)
@@ -137,6 +148,11 @@ class Checkpoints:
 
         self._linking = self._pool.submit(work)
         return path
+
+    @property
+    def is_linking(self) -> bool:
+        """Whether the last link is still being written."""
+        return self._linking is not None and not self._linking.done()
 
     def _compact(self, path: Path) -> None:
         try:

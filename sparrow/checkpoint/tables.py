@@ -92,8 +92,12 @@ def named(tree: Any) -> dict[str, npt.NDArray[Any]]:
     >>> {name: array.tolist() for name, array in named({"a": {"b": jnp.ones(2)}, "c": (jnp.zeros(()),)}).items()}
     {'a/b': [1.0, 1.0], 'c/0': 0.0}
     """
+    leaves = named_leaves(tree)
+    for leaf in leaves.values():
+        if isinstance(leaf, jax.Array) and not _is_key(leaf):
+            leaf.copy_to_host_async()  # all at once; one after the other each waits for its own
     # A copy, never a view: on the CPU the next step reuses the leaf's own memory.
-    return {name: _copied(name, leaf) for name, leaf in named_leaves(tree).items()}
+    return {name: _copied(name, leaf) for name, leaf in leaves.items()}
 
 
 def _copied(name: str, leaf: Any) -> npt.NDArray[Any]:

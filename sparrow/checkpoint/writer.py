@@ -2,13 +2,14 @@
 
 The first process makes the files in a temporary folder, and every process writes the rows that its devices hold
 (`PartFile`): large tables at once, which the next step changes in place and which are too large for a second copy;
-copies of small ones in the background. When all have flushed their parts, the first process joins the checksums to the
-manifest and renames the folder. A failure of one process leaves nothing, and every process raises its reason. All
-processes see the folder: a shared file system.
+copies of others in the background, of a GPU's in its own memory where it has the space. When all have flushed their
+parts, the first process joins the checksums to the manifest and renames the folder. A failure of one process leaves
+nothing, and every process raises its reason. All processes see the folder: a shared file system.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 import json
 import os
@@ -32,8 +33,11 @@ from sparrow.checkpoint.content import (
 )
 from sparrow.checkpoint.errors import CheckpointError, sentence
 from sparrow.checkpoint.extents import Extent, add, joined
+from sparrow.checkpoint.transfer import copies_beside
 from sparrow.files import sync, write_durably
 
+WRITERS: Final = 4
+"""Files that are written at a time: a thread sums up and writes about 1 GB/s."""
 _NUMBERS: Final = itertools.count()  # all processes save the same checkpoints in the same order
 
 
@@ -42,31 +46,52 @@ Tables = Mapping[Key, TableRows]
 
 
 def begin(
-    path: Path, tables: Tables, arrays: Mapping[str, Array], about: Mapping[str, Any], copy_bytes: int | None
+    path: Path,
+    tables: Tables,
+    arrays: Mapping[str, Array],
+    about: Mapping[str, Any],
+    copy_bytes: int | None,
+    claim: Callable[[], None],
 ) -> Callable[[], None]:
-    """Write large tables and copy small ones, and return the rest of the work; all processes call this together.
+    """Write large tables and copy others, and return the rest of the work; all processes call this together.
 
     The work gives the folder its name, or raises `CheckpointError`. The tables may change before it is called. Other
-    arrays are on the host; ``about``: plain values; ``copy_bytes``: as of `Checkpoints.save`.
+    arrays are on the host; ``about``: plain values; ``copy_bytes``: as of `Checkpoints.save`; ``claim`` is called by
+    the first process before the first file is made.
     """
     temporary, number = path.with_name(f"{path.name}{IN_WORK}"), next(_NUMBERS)
-    processes.led(lambda: _make_files(temporary, tables), CheckpointError)
     part = PartFile(temporary)
-    copies: list[tuple[str, tuple[int, ...], Any, list[tuple[int, Array]]]] = []
+    beside = copies_beside(rows.array for rows in tables.values() if rows.spread is None) if copy_bytes is None else {}
     left = copy_bytes
     if left is None:
         left = copy_limit() if processes.count() == 1 else COPY_BYTES
+    later: dict[str, tuple[tuple[int, ...], Any, Iterable[tuple[int, Array]]]] = {}
+    now: dict[str, TableRows] = {}
     for index, (key, rows) in enumerate(tables.items()):
-        given = file_name(index, key), rows.shape, rows.array.dtype
-        if rows.nbytes > left:
-            part.write(*given, rows.pieces())
-            continue
-        left -= rows.nbytes
-        copies.append((*given, [(0, snapshot(rows))] if processes.count() == 1 else list(rows.pieces())))
+        file, kind = file_name(index, key), (rows.shape, rows.array.dtype)
+        if (copy := beside.get(id(rows.array))) is not None:
+            later[file] = (*kind, rows._replace(array=copy).pieces())
+        elif rows.nbytes > left:
+            now[file] = rows
+        else:
+            left -= rows.nbytes
+            later[file] = (*kind, [(0, snapshot(rows))] if processes.count() == 1 else list(rows.pieces()))
+
+    def make() -> None:
+        claim()
+        _make_files(temporary, tables)
+
+    begins_here = bool(now) or processes.count() > 1
+    if begins_here:
+        processes.led(make, CheckpointError)
+    for file, rows in now.items():
+        part.write(file, rows.shape, rows.array.dtype, rows.pieces())
 
     def finish() -> None:
-        for copy in copies:
-            part.write(*copy)
+        if not begins_here:
+            make()
+        with concurrent.futures.ThreadPoolExecutor(WRITERS, thread_name_prefix="sparrow-write") as pool:
+            list(pool.map(lambda file: part.write(file, *later.pop(file)), list(later)))
         error = part.error or _tried(part.finish)
         if processes.is_first():
             error = error or _tried(lambda: write_state(temporary, arrays))

@@ -167,9 +167,10 @@ def _has(touched: jax.Array, taker: int) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=2)
 def _nonzero(touched: jax.Array, taker: int, size: int) -> jax.Array:
-    (rows,) = jnp.nonzero(touched & jnp.uint8(taker), size=size, fill_value=len(touched))
-    found: jax.Array = rows.astype(jnp.int32)
-    return found
+    # Only marked rows are written: `jnp.nonzero` adds up all rows, by atomic additions at neighbouring addresses.
+    marked, rows = (touched & jnp.uint8(taker)) != 0, jnp.arange(len(touched), dtype=jnp.int32)
+    places = jnp.where(marked, jnp.cumsum(marked, dtype=jnp.int32) - 1, size)
+    return jnp.full(size, len(touched), jnp.int32).at[places].set(rows, mode="drop")
 
 
 @jax.jit

@@ -66,7 +66,13 @@ class Saver(Part):
             why = "needs data.shares: 1 where several processes train: each knows the times of its own rows alone"
             raise ConfigError([Problem(("train", "checkpoint", "every_event_minutes"), why)])
         self._config = dumps(words.given(program.config))
-        self._checkpoints = Checkpoints(folder.checkpoints, section.keep, log, folder.owns_checkpoint)
+        self._checkpoints = Checkpoints(
+            folder.checkpoints,
+            section.keep,
+            log,
+            folder.owns_checkpoint,
+            lambda step: folder.written.add([f"checkpoints/{step}"]),
+        )
         self._best: Best | None = None
         self._saved_at = -1
 
@@ -106,7 +112,10 @@ class Saver(Part):
 
     def _is_delta_due(self, steps: int, deltas: Deltas) -> bool:
         seconds = deltas.every_seconds
-        return is_due(steps, deltas.every_steps) or (seconds is not None and self._now() - self._delta_at >= seconds)
+        if is_due(steps, deltas.every_steps):
+            return True
+        is_late = seconds is not None and self._now() - self._delta_at >= seconds
+        return is_late and not self._checkpoints.is_linking  # a slow disk makes deltas rarer, not training slower
 
     def after_epoch(self, loop: Loop) -> None:
         """Save, as after a step."""
@@ -170,8 +179,6 @@ class Saver(Part):
             "machine": machine(embedder),
         }
         tables, arrays = rows_of(embedder, state.optimizer.embedding), arrays_of(embedder, state, self._extras)
-        if processes.is_first():
-            self._folder.written.add([f"checkpoints/{progress.steps}"])
         if self._deltas is not None:
             embedding, changed = state.optimizer.embedding, None
             if delta:

@@ -14,6 +14,7 @@ import re
 import shutil
 import socket
 import stat
+import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -243,6 +244,7 @@ class WrittenFiles:
         self.folder = folder
         self.exists = False
         self._names: set[str] = set()
+        self._adding = threading.Lock()
         self.read()
 
     def __contains__(self, name: str) -> bool:
@@ -259,12 +261,13 @@ class WrittenFiles:
 
     def add(self, names: Iterable[str]) -> None:
         """Add names that are about to be written. Names in folders leave the list when their files are removed."""
-        new = set(names) - self._names
-        if new or not self.exists:
-            self._names = {name for name in self._names if self._is_there(name)} | new
-            held = {"format": FORMAT, "written": sorted(self._names)}
-            replace_file(self.folder / WRITTEN, (json.dumps(held, indent=1) + "\n").encode())
-            self.exists = True
+        with self._adding:  # checkpoints are added in the background
+            new = set(names) - self._names
+            if new or not self.exists:
+                self._names = {name for name in self._names if self._is_there(name)} | new
+                held = {"format": FORMAT, "written": sorted(self._names)}
+                replace_file(self.folder / WRITTEN, (json.dumps(held, indent=1) + "\n").encode())
+                self.exists = True
 
     def _is_there(self, name: str) -> bool:
         """Return whether the file exists, or a checkpoint under its temporary names."""
