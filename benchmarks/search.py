@@ -1,22 +1,42 @@
 """Search of items, in turns: exact (on a GPU, where there is one) beside FAISS's IndexFlatIP on the processor's cores,
-and approximate beside exact.
+and approximate beside exact. Steps are printed as they end, with the seconds since the start.
 
 ``python -m benchmarks.search [--rows 1000000] [--dim 64] [--batch 64] [--k 100] [--rounds 15] [--approximate ivf]``;
 needs faiss-cpu. Items of --approximate come from a mixture of Gaussians, as trained towers give them, others from one.
 """
 
 import argparse
+import concurrent.futures
 import os
 import statistics
 import time
 
 import faiss
+import jax
 import numpy as np
 
 from sparrow.kernels.search import RowsOnDevice, best_rows
-from sparrow.retrieval import build_approximate
 
 CENTERS, SPREAD, JUDGES = 2000, 0.5, 1000
+DRAWN = 2**17
+"""Rows that a thread draws at a time."""
+START = time.perf_counter()
+
+
+def note(text):
+    print(f"{time.perf_counter() - START:6.1f} s  {text}", flush=True)
+
+
+def drawn(rows, dim):
+    """Items of one Gaussian, drawn by all cores: block by block, each with a seed of its own."""
+    made = np.empty((rows, dim), np.float32)
+
+    def fill(first):
+        np.random.default_rng([1, first]).standard_normal(dtype=np.float32, out=made[first : first + DRAWN])
+
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(fill, range(0, rows, DRAWN)))
+    return made
 
 
 def clustered(random, rows, dim):
@@ -47,23 +67,30 @@ def main():
     options = parser.parse_args()
     random, k = np.random.default_rng(0), options.k
     if options.approximate is None:
-        rows = random.standard_normal((options.rows, options.dim), np.float32)
+        rows = drawn(options.rows, options.dim)
+        note(f"drew {options.rows:,} x {options.dim}, {rows.nbytes / 1e9:.2f} GB")
         queries = random.standard_normal((options.batch, options.dim), np.float32)
         index = faiss.IndexFlatIP(options.dim)
         index.add(rows)
+        note(f"FAISS {faiss.__version__} holds them, {faiss.omp_get_max_threads()} threads")
         held = RowsOnDevice.fitting(rows)
+        note(f"exact search on {'the processor' if held is None else jax.local_devices()[0].device_kind}")
         ways = {
             "sparrow": lambda: (best_rows(queries, [rows], k) if held is None else held.best(queries, k))[1],
             "faiss": lambda: index.search(queries, k)[1],
         }
-        print(f"rows in common: {np.mean(ways['sparrow']() == ways['faiss']()):.4f}")
+        found = {}
+        for name, way in ways.items():
+            found[name] = way()
+            note(f"{name}: the first batch")
+        print(f"rows at the same place: {np.mean(found['sparrow'] == found['faiss']):.4f}")
     else:
+        from sparrow.retrieval import build_approximate
+
         rows, judges = clustered(random, options.rows, options.dim)
-        begin = time.perf_counter()
+        note("drew items and queries")
         index = build_approximate(rows, options.approximate, judges)
-        print(
-            f"{index.kind} in {time.perf_counter() - begin:.0f} s: effort {index.effort}, recall@10 {index.recall:.4f}"
-        )
+        note(f"built {index.kind}: effort {index.effort}, recall@10 {index.recall:.4f}")
         queries = judges[: options.batch]
         ways = {
             "exact": lambda: best_rows(queries, [rows], k)[1],

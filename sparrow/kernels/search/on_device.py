@@ -13,6 +13,8 @@ from sparrow.kernels.search.exact import Excluded, Floats, Numbers
 
 BLOCK: Final = 2**20
 """Rows whose scores are held at a time."""
+QUERIES: Final = 64
+"""Queries whose scores are held at a time."""
 GROUP: Final = 128
 """Rows of a group: the k best rows lie in the k groups with the best rows, so that few scores are sorted."""
 
@@ -27,16 +29,16 @@ class RowsOnDevice:
     """
 
     def __init__(self, rows: Floats) -> None:
-        self._count = len(rows)
-        firsts = range(0, max(self._count, 1), BLOCK)
-        self._blocks = [jax.device_put(np.asarray(rows[first : first + BLOCK], np.float32)) for first in firsts]
+        self._cuts = [slice(first, first + BLOCK) for first in range(0, max(len(rows), 1), BLOCK)]
+        self._blocks = [jax.device_put(np.asarray(rows[cut], np.float32)) for cut in self._cuts]
 
     @classmethod
     def fitting(cls, rows: Floats) -> RowsOnDevice | None:
-        """Return the rows on the GPU of this process; None where there is none, or they leave less than half of it."""
+        """Return the rows on the GPU of this process; None where there is none, or too little of it would stay free."""
         device = jax.local_devices()[0]
         memory = device.memory_stats() if device.platform == "gpu" else None
-        if not memory or 2 * rows.nbytes > memory["bytes_limit"] - memory["bytes_in_use"]:
+        scores = 4 * QUERIES * min(len(rows), BLOCK)  # bytes; XLA holds them up to four times, masked and in groups
+        if not memory or 2 * rows.nbytes + 4 * scores > memory["bytes_limit"] - memory["bytes_in_use"]:
             return None
         return cls(rows)
 
@@ -44,24 +46,35 @@ class RowsOnDevice:
         self, queries: Floats, k: int, allowed: Any = None, excluded: Excluded | None = None
     ) -> tuple[Floats, Numbers]:
         """Return the scores and the numbers of the ``k`` best rows of each query, as `best_rows` does."""
-        count, most = len(queries), 1 << max(len(queries) - 1, 0).bit_length()  # few programs for all requests
-        wanted = jnp.asarray(np.pad(np.asarray(queries, np.float32), ((0, most - count), (0, 0))))
-        left_out = np.full((most, 0), -1, np.int32) if excluded is None else _padded(excluded, most)
-        found = []
-        for number, block in enumerate(self._blocks):
-            first = number * BLOCK
-            passes = None if allowed is None else jnp.asarray(np.asarray(allowed)[first : first + BLOCK])
-            found.append(_best_of(wanted, block, np.int32(first), left_out, passes, k=k))
-        scores, numbers = jax.device_get(_merged([*zip(*found, strict=True)], k))
-        return scores[:count], numbers[:count].astype(np.int64)
+        masks = [None if allowed is None else jnp.asarray(np.asarray(allowed)[cut]) for cut in self._cuts]
+        most, found = _rounded(k), []
+        for begin in range(0, max(len(queries), 1), QUERIES):
+            asked = np.asarray(queries[begin : begin + QUERIES], np.float32)
+            size = _rounded(len(asked))
+            wanted = jnp.asarray(np.pad(asked, ((0, size - len(asked)), (0, 0))))
+            left_out = _left_out(excluded, begin, len(asked), size)
+            best = [
+                _best_of(wanted, block, np.int32(cut.start), left_out, mask, k=most)
+                for block, cut, mask in zip(self._blocks, self._cuts, masks, strict=True)
+            ]
+            found.append(_merged([*zip(*best, strict=True)], most))
+        scores, numbers = map(np.concatenate, zip(*jax.device_get(found), strict=True))
+        return scores[: len(queries), :k], numbers[: len(queries), :k].astype(np.int64)
 
 
-def _padded(excluded: Excluded, queries: int) -> np.ndarray[Any, Any]:
-    """Return the rows that each query must not find, (queries, most) int32, with -1 behind them."""
-    lengths = np.diff(excluded.offsets)
-    most = 1 << max(int(lengths.max(initial=0)) - 1, 0).bit_length()
-    made = np.full((queries, most), -1, np.int32)
-    made[: len(lengths)][np.arange(most) < lengths[:, None]] = excluded.rows
+def _rounded(size: int) -> int:
+    """Return the next power of two: few programs serve all requests."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+def _left_out(excluded: Excluded | None, begin: int, count: int, size: int) -> np.ndarray[Any, Any]:
+    """Return the rows that ``count`` queries from ``begin`` on must not find, (size, most) int32, -1 behind them."""
+    if excluded is None:
+        return np.full((size, 0), -1, np.int32)
+    offsets = excluded.offsets[begin : begin + count + 1]
+    lengths = np.diff(offsets)
+    made = np.full((size, _rounded(int(lengths.max(initial=0)))), -1, np.int32)
+    made[:count][np.arange(made.shape[1]) < lengths[:, None]] = excluded.rows[offsets[0] : offsets[-1]]
     return made
 
 
@@ -78,9 +91,9 @@ def _best_of(
     groups = -(-len(rows) // GROUP)
     grouped = jnp.pad(scores, ((0, 0), (0, groups * GROUP - len(rows))), constant_values=-jnp.inf)
     grouped = grouped.reshape(len(queries), groups, GROUP)
-    chosen = jnp.sort(jax.lax.top_k(grouped.max(-1), min(k, groups))[1], axis=1)  # equal scores: the first row first
+    chosen = jnp.sort(_largest(grouped.max(-1), k)[1], axis=1)  # equal scores: the first row first
     some = jnp.take_along_axis(grouped, chosen[:, :, None], axis=1).reshape(len(queries), -1)
-    best, places = jax.lax.top_k(some, min(k, some.shape[1]))
+    best, places = _largest(some, k)
     numbers = jnp.take_along_axis(chosen, places // GROUP, axis=1) * GROUP + places % GROUP
     return best, first + numbers
 
@@ -89,7 +102,16 @@ def _best_of(
 def _merged(found: list[tuple[jax.Array, ...]], k: int) -> tuple[jax.Array, jax.Array]:
     scores, numbers = (jnp.concatenate(part, axis=1) for part in found)
     missing = max(k - scores.shape[1], 0)
-    scores = jnp.pad(scores, ((0, 0), (0, missing)), constant_values=-jnp.inf)
-    best, places = jax.lax.top_k(scores, k)
+    best, places = _largest(jnp.pad(scores, ((0, 0), (0, missing)), constant_values=-jnp.inf), k)
     chosen = jnp.take_along_axis(jnp.pad(numbers, ((0, 0), (0, missing))), places, axis=1)
     return best, jnp.where(jnp.isneginf(best), -1, chosen)
+
+
+def _largest(scores: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """Return the ``k`` largest scores of each row, and their places; of equal ones, the first is first.
+
+    `jax.lax.top_k` promises no such order on every GPU, and its result is a sort anyway above 16 places.
+    """
+    places = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+    negated, order = jax.lax.sort((-scores, places), dimension=1, is_stable=True, num_keys=1)
+    return -negated[:, :k], order[:, :k]
