@@ -65,14 +65,14 @@ def _free(arrays: Iterable[jax.Array]) -> int:
     """Return the free bytes of the device of all arrays, less what steps need; zero where there are several devices."""
     [device, *others] = {device for array in arrays for device in array.devices()}
     stats = device.memory_stats()
-    return 0 if others or not stats else stats["bytes_limit"] - stats["bytes_in_use"] - _needed(device)
+    return 0 if others or not stats else int(stats["bytes_limit"] - stats["bytes_in_use"]) - _needed(device)
 
 
 @functools.cache
 def _needed(device: jax.Device) -> int:
     """Return the bytes that steps may need beside the state: the most so far when the first copy is made, or more."""
     stats = device.memory_stats()
-    return max(stats["bytes_limit"] // 8, stats["peak_bytes_in_use"] - stats["bytes_in_use"])
+    return int(max(stats["bytes_limit"] // 8, stats["peak_bytes_in_use"] - stats["bytes_in_use"]))
 
 
 def to_host(arrays: T) -> T:
