@@ -167,7 +167,7 @@ def _has(touched: jax.Array, taker: int) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=2)
 def _nonzero(touched: jax.Array, taker: int, size: int) -> jax.Array:
-    # Only marked rows are written: `jnp.nonzero` adds up all rows, by atomic additions at neighbouring addresses.
+    # Only marked rows are written: `jnp.nonzero` adds up all rows, by atomic additions at neighboring addresses.
     marked, rows = (touched & jnp.uint8(taker)) != 0, jnp.arange(len(touched), dtype=jnp.int32)
     places = jnp.where(marked, jnp.cumsum(marked, dtype=jnp.int32) - 1, size)
     return jnp.full(size, len(touched), jnp.int32).at[places].set(rows, mode="drop")
