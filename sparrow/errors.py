@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 Path = tuple[str | int, ...]
 """The path of a value in a config: the keys and list positions that lead to it."""
@@ -54,6 +55,17 @@ class ConfigError(ValueError):
         # Keep to one line, also where the message quotes a value with several.
         message = problem.message.replace("\r", "\\r").replace("\n", "\\n")
         return ": ".join(part for part in (":".join(place), dotted(problem.path), message) if part)
+
+
+@contextlib.contextmanager
+def problems_of(*path: str) -> Iterator[None]:
+    """Raise the errors of a block of code as problems of the field ``path``; those that have a field keep it."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError([Problem(path, str(error))]) from None
 
 
 def shown(value: object, limit: int = 80) -> str:

@@ -25,7 +25,8 @@ import numpy as np
 
 from sparrow.config import Config, ConfigError, Problem
 from sparrow.embedding import Choice, Links, Placement, Sizes, choose_placement, imagined_mesh, kind_of
-from sparrow.planning.planning import Plan, without_mesh
+from sparrow.errors import problems_of
+from sparrow.planning.planning import Plan, verdict, without_mesh
 from sparrow.planning.sizes import TableSize
 from sparrow.runs import Program
 from sparrow.runs.loop.placing import fields_of, first_lookups
@@ -73,6 +74,7 @@ class ManyDevices:
       inside, between: bytes that a device sends in a step to devices of its process, and to others.
       dense: bytes that a device sends for the sum of dense gradients.
       rows_seconds, ordered_seconds, exchange_seconds, dense_seconds, latency_seconds: the parts of a step.
+      free: bytes free on a device here; None: not known, or the memory of the host, which all share.
       links: the rates that it was computed with.
     """
 
@@ -95,12 +97,18 @@ class ManyDevices:
     exchange_seconds: float
     dense_seconds: float
     latency_seconds: float
+    free: int | None
     links: Links
 
     @property
     def memory(self) -> int:
         """Bytes on each device."""
         return self.tables + self.state + self.work
+
+    @property
+    def fits(self) -> str:
+        """Whether they fit, in words."""
+        return verdict("each device", self.memory, self.free)
 
     @property
     def fullest(self) -> tuple[float, float]:
@@ -126,7 +134,8 @@ class ManyDevices:
         return sum(parts) + self.latency_seconds
 
     def to_dict(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "memory": self.memory, "sent": self.sent, "seconds": self.seconds}
+        derived = {name: getattr(self, name) for name in ("memory", "fits", "sent", "seconds")}
+        return dataclasses.asdict(self) | derived
 
 
 def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: Links | None = None) -> ManyDevices:
@@ -140,12 +149,13 @@ def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: 
     program = Program.of(without_mesh(config))
     lookups = first_lookups(config, program.assembly, devices)
     given: Any = "auto" if config.train.mesh is None or config.train.mesh.data != devices else config.train.mesh.given()
-    choice = (
-        choose_placement(program.embedder, lookups, devices, processes, links, _free(plan)) if devices > 1 else None
-    )
+    free = min((place.free for place in plan.machine.devices if place.free is not None), default=None)
+    room = None if free is None else max(free - sum(plan.state.values()) - plan.work, 1)
+    choice = choose_placement(program.embedder, lookups, devices, processes, links, room) if devices > 1 else None
     if given == "auto":
         given = "rows" if choice is None else choice.placements
-    mesh = imagined_mesh(program.embedder, devices, "auto", given, processes)
+    with problems_of("train", "mesh", "placement"):
+        mesh = imagined_mesh(program.embedder, devices, "auto", given, processes)
     stacks, read, collectives = _traffic(mesh, lookups) if devices > 1 else ({}, np.ones(1), 0)
     each = devices // processes
     inside, between = links.shared(sum(stack.sent for stack in stacks.values()), devices, processes)
@@ -177,6 +187,7 @@ def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: 
         exchange_seconds=links.seconds(inside + between, devices, processes),
         dense_seconds=dense / slowest,
         latency_seconds=(collectives + min(devices - 1, 2)) * links.latency,
+        free=free,
         links=links,
     )
 
@@ -191,12 +202,6 @@ def _refuse(config: Config, devices: int, processes: int) -> None:
         problems.append(Problem(("train", "batch_size"), f"{text}; give a multiple of {devices}"))
     if problems:
         raise ConfigError(problems)
-
-
-def _free(plan: Plan) -> int | None:
-    """Return the bytes of a device for tables; None: not known, or the memory of the host, which all share."""
-    free = [place.free for place in plan.machine.devices if place.free is not None]
-    return max(min(free) - sum(plan.state.values()) - plan.work, 1) if free else None
 
 
 def _records(given: Mapping[str, str | Placement]) -> dict[str, Placement]:

@@ -211,14 +211,7 @@ class Plan:
     def fits(self) -> list[str]:
         """Return a line for each device and the host: whether the run fits."""
         places = [(place, self.peak) for place in self.machine.devices] + [(self.machine.host, self.host)]
-        lines = []
-        for place, needed in places:
-            if place.free is None:
-                lines.append(f"{place.name}: {size(needed)} needed; how much there is is not known")
-                continue
-            verdict = "fits" if needed <= place.free else f"does not fit: {size(needed - place.free)} too much"
-            lines.append(f"{place.name}: {size(needed)} of {size(place.free)} free, {verdict}")
-        return lines
+        return [verdict(place.name, needed, place.free) for place, needed in places]
 
     def lines(self) -> list[str]:
         """Return the lines to put into the config where the tables do not fit; none where they do."""
@@ -241,6 +234,18 @@ class Plan:
             "lines": self.lines(),
             "fits": self.fits(),
         }
+
+
+def verdict(place: str, needed: int, free: int | None) -> str:
+    """Return whether a place has the bytes that are needed, in words.
+
+    >>> verdict("host", 3_000_000, 2_000_000)
+    'host: 3 MB of 2 MB free, does not fit: 1 MB too much'
+    """
+    if free is None:
+        return f"{place}: {size(needed)} needed; the free memory is not known"
+    end = "fits" if needed <= free else f"does not fit: {size(needed - free)} too much"
+    return f"{place}: {size(needed)} of {size(free)} free, {end}"
 
 
 def plan(config: Config | Mapping[str, Any] | str | AnyPath) -> Plan:

@@ -120,7 +120,10 @@ def _lines(title: str, lines: list[str] | tuple[str, ...]) -> Group:
 def show_spread(spread: ManyDevices, console: Console | None = None) -> None:
     """Print the plan of many devices."""
     (console or Console()).print(
-        Group(_placement(spread), _exchange(spread), _devices(spread), _device(spread), _step_of_device(spread))
+        Group(
+            *(_placement(spread), _exchange(spread), _devices(spread), _device(spread), _step_of_device(spread)),
+            _lines("What fits", [spread.fits]),
+        )
     )
 
 

@@ -1,5 +1,6 @@
 """Plans over many devices: rows add up, traffic is that of a real mesh, balance and refusals."""
 
+import dataclasses
 import json
 
 import pytest
@@ -8,6 +9,7 @@ from sparrow import config, plan
 from sparrow.cli import main
 from sparrow.config import ConfigError
 from sparrow.planning.many import Links, spread
+from sparrow.runs.step.memory import Memory
 from tests.runs.cases import case
 
 SMALL = ("train.batch_size=256", "train.steps=4", "data.evaluate=null", "data.features[0].num_buckets=5000")
@@ -65,6 +67,41 @@ def test_refusals(planned):
         spread(case(*SMALL), planned, 8, 3)
     with pytest.raises(ConfigError, match="256 examples cannot be split evenly over 5 devices"):
         spread(case(*SMALL), planned, 5)
+
+
+@pytest.mark.parametrize(
+    ("placement", "problem"),
+    [
+        ("{id_9: device}", "train.mesh.placement: placement names an unknown table 'id_9': did you mean 'id_2'"),
+        (
+            "{id_0: sideways}",
+            "train.mesh.placement.id_0: must be 'rows', 'replicated', 'device', 'columns' or 'grid' or",
+        ),
+        (
+            "{id_0: {kind: device, devices: 2}}",
+            "train.mesh.placement.id_0: placement: devices has no meaning for 'device'",
+        ),
+        ("{id_0: {columns: 2}}", "train.mesh.placement.id_0.kind: is required"),
+        ("{id_0: {kind: columns, columns: 3}}", "train.mesh.placement: table 'id_0': rows of 4 numbers cannot be cut"),
+        ("{id_0: {kind: device, device: 9}}", "train.mesh.placement: table 'id_0': placement.device must be"),
+        ("{id_0: {kind: grid, columns: 2, devices: 3}}", "train.mesh.placement: table 'id_0': 2 pieces over 3 devices"),
+    ],
+)
+def test_placements_that_cannot_be(planned, placement, problem):
+    """One sentence, which names the table."""
+    with pytest.raises(ConfigError) as refused:
+        spread(case(*SMALL, f"train.mesh={{data: 4, placement: {placement}}}"), planned, 4)
+    assert str(refused.value).startswith(problem)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(("share", "end"), [(0.9, "too much"), (1.1, " free, fits")])
+def test_devices_with_too_little_memory(planned, share, end):
+    by_rows = case(*SMALL, "train.mesh={data: 8, placement: rows}")
+    needed = spread(by_rows, planned, 8).memory
+    places = (Memory("device 0", needed * 9, int(needed * share)), Memory("device 1", needed * 9, needed * 2))
+    small = dataclasses.replace(planned, machine=dataclasses.replace(planned.machine, devices=places))
+    assert spread(by_rows, small, 8).fits.endswith(end)
 
 
 def test_dynamic_tables(planned):

@@ -36,7 +36,7 @@ from sparrow.data import (
 )
 from sparrow.data.sources import Reader
 from sparrow.embedding import FeatureSpec
-from sparrow.errors import ConfigError, Path, Problem
+from sparrow.errors import ConfigError, Path, Problem, problems_of
 from sparrow.feed import Batching, Content, Cost, Pipeline
 from sparrow.models import Inputs
 from sparrow.registry import nearest
@@ -124,15 +124,11 @@ def assemble(config: Config) -> Assembly:
                 uses[lookup] = dataclasses.replace(use, **own)
                 ids_of[lookup] = name
     _check_positions(model, groups, uses, {name: features[ids_of.get(name, name)].sequence_length for name in uses})
-    try:
+    with problems_of("data", "features"):
         tables = [use.table for use in uses.values()]
         rules = table_rules(config.train, dict.fromkeys(tables))
         options = table_options(model.tables, dict.fromkeys(tables))
         specs = lookup_specs(uses, rules.__getitem__, options)
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError([Problem(("data", "features"), str(error))]) from None
     dims = {name: feature.width for name, feature in features.items() if not feature.is_sparse}
     dims |= {lookup: use.embedding_dim for lookup, use in uses.items()}
     lengths = _lengths(groups, {name: features[ids_of.get(name, name)].sequence_length for name in dims})
@@ -230,7 +226,7 @@ def _masked(config: Config, sampler: Callable[[Reader], Sampler] | None) -> Call
     features = _named(config, "mask", section.features)
 
     def make(examples: Reader) -> Sampler:
-        try:
+        with problems_of("data", "mask", "features"):
             return Masks(
                 features,
                 examples.schemas[0][1],
@@ -239,8 +235,6 @@ def _masked(config: Config, sampler: Callable[[Reader], Sampler] | None) -> Call
                 seed=config.train.seed,
                 sampler=None if sampler is None else sampler(examples),
             )
-        except ValueError as error:
-            raise ConfigError([Problem(("data", "mask", "features"), str(error))]) from None
 
     return make
 

@@ -13,7 +13,7 @@ from sparrow import dense
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.train import DenseGroup, DenseOptimizer, Train
 from sparrow.embedding import Embedder
-from sparrow.errors import ConfigError, Path, Problem
+from sparrow.errors import ConfigError, Path, Problem, problems_of
 from sparrow.optimizer import Optimizer
 from sparrow.rules import Rule
 from sparrow.schedules import Schedule, with_steps_per_epoch
@@ -29,10 +29,8 @@ def table_rules(train: Train, tables: Iterable[str]) -> dict[str, Rule]:
         _rule(entry.optimizer, ("train", "table_optimizers", index, "optimizer")) for index, entry in enumerate(entries)
     ]
     default = _rule(train.sparse_optimizer, ("train", "sparse_optimizer"))
-    try:
+    with problems_of("train", "table_optimizers"):
         assigned = dense.assign([entry.tables for entry in entries], tables)
-    except ValueError as error:
-        raise ConfigError([Problem(("train", "table_optimizers"), str(error))]) from None
     return {table: default if index is None else rules[index] for table, index in assigned.items()}
 
 

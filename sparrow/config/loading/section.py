@@ -150,8 +150,12 @@ def problems(error: ValidationError, data: Mapping[str, Any], names: Iterable[st
             result.append(Problem(path, str(cause)))
         elif (sentence := _sentence(item["type"], item)) not in by_type.setdefault(path, []):
             by_type[path].append(sentence)
+    # A problem of one type, or within a value of it, says more than that the value is of no other type.
+    outer = {path[:end] for path in by_type for end in range(len(path))}
+    outer |= {problem.path[: end + 1] for problem in result for end in range(len(problem.path))}
     for path, sentences in by_type.items():
-        result.append(Problem(path, " or ".join(sentences) + _given(path, data)))
+        if path not in outer:
+            result.append(Problem(path, " or ".join(sentences) + _given(path, data)))
     return result
 
 

@@ -11,7 +11,7 @@ from sparrow import dense
 from sparrow.config.loading.section import ArchitectureRecord, EncoderRecord, InitializerRecord, Section
 from sparrow.config.sections.train import Count, Name, Names, NotNegative
 from sparrow.embedding import HostMemory
-from sparrow.errors import ConfigError, Problem
+from sparrow.errors import problems_of
 from sparrow.registry import nearest
 
 
@@ -90,10 +90,8 @@ def table_options(entries: tuple[TableOptions, ...], tables: Iterable[str]) -> d
 
     A pattern that matches no table, and a table that two entries match, are errors that list the tables.
     """
-    try:
+    with problems_of("model", "tables"):
         assigned = dense.assign([entry.tables for entry in entries], tables)
-    except ValueError as error:
-        raise ConfigError([Problem(("model", "tables"), str(error))]) from None
     return {table: entries[index].fields() for table, index in assigned.items() if index is not None}
 
 

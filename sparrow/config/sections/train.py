@@ -211,6 +211,11 @@ class TablePlacement(Section):
     device: Annotated[int, Field(ge=0)] | None = None
     """The first of the table's devices. Default: the one that has the least."""
 
+    @model_validator(mode="after")
+    def _check(self) -> TablePlacement:
+        self.record()
+        return self
+
     def record(self) -> Placement:
         return Placement(self.kind, self.columns, self.devices, self.device)
 

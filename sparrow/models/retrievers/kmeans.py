@@ -142,7 +142,7 @@ class SidRqkmeans(nnx.Module):
       iterations: the number of Lloyd's iterations of a fit.
       spherical: whether centroids have norm 1.
       sample_size: the most rows that are kept; 0: 256 for each centroid of the largest layer.
-      seed: of the sample and of the first centroids.
+      seed: the seed of the sample and of the first centroids.
     """
 
     def __init__(
