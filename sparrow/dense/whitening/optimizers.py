@@ -38,7 +38,7 @@ class Whitening(DenseOptimizer, abc.ABC):
         dtype: "float32" or "bfloat16", of factors, momentum and the operands of matrix products.
             Counts, norms and sums are float32 with either.
         norm: "estimate" spectral norms by power iteration, or compute them "exact" (slow; for tests).
-        seed: of the noise. Each parameter draws its own, by its path.
+        seed: the seed of the noise. Each parameter draws its own, by its path.
         scanned_layers: which parameters are stacks of layers (``nn.scan``): the first axis counts them, and each layer
             is whitened as if it were a parameter of its own. Patterns over parameter paths, a tree of booleans, or a
             function from parameters to such a tree.
