@@ -96,6 +96,7 @@ def assert_placed(check, found):
 
 def test_every_placement_gives_the_numbers_of_one_device():
     checks = ["device:native:float32:adam", "columns:native:float32:rowwise_adagrad", "mixed:native:float32:adam"]
+    checks.append("mixed:native:float32:adam:pooled:host")
     for check, found in on_devices(6, *(f"placed:{check}" for check in checks)).items():
         assert_placed(check, found)
 
@@ -237,6 +238,7 @@ def test_the_rest_of_the_embedder():
         "axis": "the mesh has no axis 'dat': did you mean 'data'?",
         "mesh": "mesh must be a jax.sharding.Mesh",
         "exchange": "unknown exchange 'pool': did you mean 'pooled'?",
+        "host memory": "table 'r' is in host memory, which works on one GPU, and not yet on a mesh",
         "inside": "outside of jax.jit",
         "shape": "table 'movies' has the shape (211, 6), got (3, 6)",
         "other batch": "packed by an Embedder on other devices",

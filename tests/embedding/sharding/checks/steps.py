@@ -1,5 +1,6 @@
 """Steps on a mesh and on one device, by rule, exchange, backend and axes."""
 
+import dataclasses
 import tempfile
 
 import jax
@@ -87,8 +88,8 @@ def axes(kind, names):
     return {**differences(*results), "shards": many.shards.count}
 
 
-def placed(kind, backend, dtype, rule, exchange="pooled"):
-    """Tables in one placement, or in several at once, and on one device."""
+def placed(kind, backend, dtype, rule, exchange="pooled", memory=None):
+    """Tables in one placement, or in several at once, and on one device; those of the mesh in some ``memory``."""
     specs, batch = features(BY_NAME[rule], dtype), EACH * len(jax.devices())
     grid, half = sp.Placement("grid", columns=3 if len(jax.devices()) % 3 == 0 else 1), len(jax.devices()) // 2
     pieces = sp.Placement("columns", columns=2 if half else 1)
@@ -103,7 +104,9 @@ def placed(kind, backend, dtype, rule, exchange="pooled"):
             "wide": sp.Placement("grid", columns=1, devices=max(half, 1), device=half),
         },
     }.get(kind, kind)
-    many = sp.Embedder(specs, backend, mesh=mesh(), exchange=exchange, placement=given)
+    held = {"memory": sp.HostMemory(cache=0.5)} if memory == "host" else {}
+    kept = [dataclasses.replace(spec, table_spec=dataclasses.replace(spec.table_spec, **held)) for spec in specs]
+    many = sp.Embedder(kept, backend, mesh=mesh(), exchange=exchange, placement=given)
     return differences(
         stepped(sp.Embedder(specs, backend), inputs, batch, norm=dtype == "float32"),
         stepped(many, inputs, batch, norm=dtype == "float32"),

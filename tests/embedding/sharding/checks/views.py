@@ -1,10 +1,13 @@
 """Tables and slots of a mesh as arrays, and the messages of mistakes."""
 
+import dataclasses
+from unittest import mock
+
 import jax
 import numpy as np
 
 import sparrow as sp
-from sparrow.embedding import initializers
+from sparrow.embedding import host_memory, initializers
 from sparrow.embedding.sharding import blocks
 from tests.embedding.sharding.checks.cases import BY_NAME, compare, features, inputs, mesh, same_bits, split
 
@@ -59,11 +62,19 @@ def refusals():
     sharded = jax.tree.map(lambda x: split(emb, x) if x.ndim else x, plain.init(jax.random.key(0)))
     few = plain.pack({"r": np.arange(8)})
     grads = {"r": np.ones((8, 4), np.float32)}
+
+    def in_host_memory():
+        """Of GPUs, whose memory is another one."""
+        held = sp.FeatureSpec(name="r", table_spec=dataclasses.replace(rows, memory=sp.HostMemory(cache=0.5)))
+        with mock.patch.object(host_memory, "is_apart", return_value=True):
+            sp.Embedder([held], "native", mesh=mesh())
+
     return {
         "uneven": message(lambda: emb.pack(inputs(np.random.default_rng(0), 26))),
         "axis": message(lambda: sp.Embedder(specs, mesh=mesh(), axis="dat")),
         "mesh": message(lambda: sp.Embedder(specs, mesh=8)),
         "exchange": message(lambda: sp.Embedder(specs, mesh=mesh(), exchange="pool")),
+        "host memory": message(in_host_memory),
         "inside": message(lambda: jax.jit(lambda s: emb.table(s, "movies"))(theirs)),
         "shape": message(lambda: emb.with_table(theirs, "movies", np.zeros((3, 6)))),
         "other batch": message(lambda: emb.lookup(theirs, packed)),
