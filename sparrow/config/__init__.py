@@ -68,7 +68,7 @@ from sparrow.config.sections.train import (
     TableOptimizer,
     Train,
 )
-from sparrow.errors import ConfigError, Problem
+from sparrow.errors import ConfigError, Problem, problems_of
 from sparrow.rules import RULES, register_rule
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from sparrow.config import Config, ConfigError, Problem
+from sparrow.config import Config, ConfigError, Problem, problems_of
 from sparrow.embedding import Choice, Links, Placement, Sizes, choose_placement, imagined_mesh, kind_of
-from sparrow.errors import problems_of
 from sparrow.planning.planning import Plan, verdict, without_mesh
 from sparrow.planning.sizes import TableSize
 from sparrow.runs import Program
