@@ -1,10 +1,13 @@
-"""On NVIDIA GPUs: CUDA kernels (``cuda/src/attention_*.cu``) on tensor cores, bfloat16 in and out, sums in float32.
+"""On NVIDIA GPUs: CUDA kernels (``cuda/src/attention_*.cu``).
 
-Heads are padded to 64 or 128 numbers. silu on a Hopper GPU runs by its own instructions (wgmma, TMA), the rest by those
-of Ampere. A list of the blocks of all sequences is made on the device, so that no shape depends on lengths.
+bfloat16 without a bias runs on tensor cores, with sums in float32: silu on a Hopper GPU by its own instructions (wgmma,
+TMA), the rest by those of Ampere. Other dtypes and a bias are computed in float32 by plain products. Heads are padded
+to 64 or 128 numbers. A list of the blocks of all sequences is made on the device, so that no shape depends on lengths.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,96 +22,145 @@ WIDEST = 128
 CLEARING = 32  # thread blocks that clear the padding of a result
 
 
+FLOAT_KERNEL = True
+"""Whether float32 and a bias by distance run here; without, "xla" computes them."""
+
+
 def unavailable(kind: Kind, arrays: Arrays) -> str | None:
     """Why this backend cannot compute it here; None: it can."""
     if reason := cuda.unavailable():
         return reason
-    if any(x.dtype != jnp.bfloat16 for x in arrays[:3]):
-        return f"it takes bfloat16, and q is {arrays.q.dtype}"
+    if any(x.dtype.itemsize > 4 for x in arrays[:3]) or (not FLOAT_KERNEL and _needs_float(arrays)):
+        return f"it takes {'float32' if FLOAT_KERNEL else 'bfloat16 without a bias'} at most, and q is {arrays.q.dtype}"
     if max(arrays.q.shape[2], arrays.v.shape[2]) > WIDEST:
         return f"heads of {max(arrays.q.shape[2], arrays.v.shape[2])} numbers are longer than {WIDEST}"
-    if arrays.position is not None or arrays.time is not None:
-        return "it has no bias by distance"
     return None
 
 
-def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, tuple[jax.Array, jax.Array] | None]:
-    """(tokens, heads, width), and of a softmax: what the 16 bits of the result leave out, the logarithm of each sum.
+def _needs_float(arrays: Arrays) -> bool:
+    is_biased = arrays.position is not None or arrays.time is not None
+    return is_biased or any(x.dtype != jnp.bfloat16 for x in arrays[:3])
 
-    The first of these has the shape of the result; the other is to base 2, (tokens, heads).
-    """
+
+Held = tuple[list[jax.Array], jax.Array] | None
+"""Of a softmax: arrays whose sum is the result, and the logarithm of each sum of powers, (tokens, heads)."""
+
+
+def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, Held]:
+    """(tokens, heads, width), and what `backward` needs. The 16 bits of a result leave a rest, which is held, too."""
     plan = _Plan(kind, arrays)
     out, rest, sums = plan.output(), NOTHING, NOTHING
     if kind.score == "softmax":
-        rest, sums = plan.output(), plan.call.output(plan.shape[:2], jnp.float32)
+        sums = plan.call.output(plan.shape[:2], jnp.float32)
+        rest = NOTHING if plan.is_float else plan.output()
     plan.add(tuning.FORWARD, NOTHING, out, rest, sums, NOTHING)
     found, *held = plan.results()
     width = arrays.v.shape[2]
-    return found[:, :, :width], (held[0][:, :, :width], held[1]) if held else None
+    parts = [x[:, :, :width] for x in (found, *held[1:])]
+    return parts[0].astype(arrays.v.dtype), (parts, held[0]) if held else None
 
 
-def backward(
-    kind: Kind, arrays: Arrays, out: jax.Array, held: tuple[jax.Array, jax.Array] | None, grads: jax.Array
-) -> Gradients:
+def backward(kind: Kind, arrays: Arrays, out: jax.Array, held: Held, grads: jax.Array) -> Gradients:
     """Return the gradients from that of the result."""
     plan = _Plan(kind, arrays)
-    given = plan.input(grads.astype(jnp.bfloat16))
+    given = plan.input(grads)
     sums, delta = NOTHING, NOTHING
     if held is not None:
-        rest, logarithms = held
-        sums, delta = plan.call.input(logarithms), plan.call.input(deltas(grads, out, rest))
+        parts, logarithms = held
+        sums, delta = plan.call.input(logarithms), plan.call.input(deltas(grads, *parts))
     dq, dk, dv = (plan.output() for _ in range(3))
+    buckets = [0 if x is None else len(x) for x in (arrays.position, arrays.time)]
+    if is_biased := any(buckets):
+        bound = _bias_bound(kind, arrays, grads)
+        factor = jnp.ldexp(1.0, jnp.clip(61 - jnp.frexp(bound)[1], -120, 120))
+        plan.factor, plan.of_bias = plan.call.input(factor), plan.call.output((sum(buckets), 2), jnp.uint32)
+        plan.call.zero(plan.of_bias, 8 * sum(buckets))
     plan.add(tuning.QUERIES, given, dq, NOTHING, sums, delta)
     plan.add(tuning.KEYS, given, dk, dv, sums, delta)
-    dim, width = arrays.q.shape[2], arrays.v.shape[2]
-    of_q, of_k, of_v = plan.results()
-    return Gradients(of_q[:, :, :dim], of_k[:, :, :dim], of_v[:, :, :width], None, None)
+    of_q, of_k, of_v, *more = plan.results()
+    made = zip((of_q, of_k, of_v), arrays[:3], strict=True)
+    of_q, of_k, of_v = (x[:, :, : like.shape[2]].astype(like.dtype) for x, like in made)
+    of_position = of_time = None
+    if is_biased:
+        low, high = more[0][:, 0], jax.lax.bitcast_convert_type(more[0][:, 1], jnp.int32)
+        of_bias = (high.astype(jnp.float32) * 2.0**32 + low.astype(jnp.float32)) / factor + 0 * bound  # NaN stays
+        of_position = None if arrays.position is None else of_bias[: buckets[0]]
+        of_time = None if arrays.time is None else of_bias[buckets[0] :]
+    return Gradients(of_q, of_k, of_v, of_position, of_time)
 
 
-def deltas(grads: jax.Array, out: jax.Array, rest: jax.Array) -> jax.Array:
-    """(tokens, heads) float32: <grads, result> of each head, where the result is the sum of two arrays of 16 bits.
+def _bias_bound(kind: Kind, arrays: Arrays, grads: jax.Array) -> jax.Array:
+    """Return a number above the sum of |gradient| of all scores, by which the kernels scale them to integers."""
+    there = (jnp.arange(grads.shape[0]) < arrays.offsets[-1])[:, None, None]
+    held = (jnp.where(there, x.astype(jnp.float32), 0) for x in (grads, arrays.v))
+    of_grads, of_v = (jnp.sqrt((x * x).sum(axis=2)) for x in held)
+    return 2 * grads.shape[0] * abs(kind.scale) * of_grads.sum() * of_v.max()
 
-    Of the 16 bits of ``out`` alone it would be rounded by 2^-9: the gradient of a token that sees only itself, which is
-    0, would be that rounding.
+
+def deltas(grads: jax.Array, *parts: jax.Array) -> jax.Array:
+    """(tokens, heads) float32: <grads, result> of each head, where the result is the sum of ``parts``.
+
+    Of the 16 bits of the result alone it would be rounded by 2^-9: the gradient of a token that sees only itself, which
+    is 0, would be that rounding.
     """
-    return (grads.astype(jnp.float32) * (out.astype(jnp.float32) + rest.astype(jnp.float32))).sum(axis=2)
+    return (grads.astype(jnp.float32) * sum(part.astype(jnp.float32) for part in parts)).sum(axis=2)
 
 
 class _Plan:
-    """One call: modes of one attention, each after the list of its blocks."""
+    """One call: modes of one attention, each after the list of its blocks.
+
+    Attributes:
+      factor: the factor by which gradients of the bias become integers.
+      of_bias: the sums of these, (buckets, 2).
+    """
 
     def __init__(self, kind: Kind, arrays: Arrays) -> None:
-        self.kind, self.call, self.gpu = kind, Call(), machine.here()
+        self.kind, self.arrays, self.call, self.gpu = kind, arrays, Call(), machine.here()
         tokens, heads, dim = arrays.q.shape
         self.shape = tokens, heads, 64 if max(dim, arrays.v.shape[2]) <= 64 else WIDEST
-        self.hopper = self.gpu.arch == HOPPER and kind.score == "silu"
+        self.is_float = _needs_float(arrays)
+        self.hopper = self.gpu.arch == HOPPER and kind.score == "silu" and not self.is_float
         self.q, self.k, self.v = (self.input(x) for x in arrays[:3])
         self.offsets, self.sequences = self.call.input(arrays.offsets), arrays.offsets.shape[0] - 1
         self.contexts, self.candidates = self.call.input(arrays.contexts), self.call.input(arrays.candidates)
         everything = kind.max_distance >= EVERYTHING and arrays.contexts is None and arrays.candidates is None
         self.masks = source.SEMI_LOCAL if kind.is_semi_local else source.CAUSAL if everything else source.PLACES
         self.modules = [source.attention_work_module()]
+        self.bias = [self.call.input(x) for x in arrays[6:]]
+        self.factor = self.of_bias = NOTHING
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.float32 if self.is_float else jnp.bfloat16
 
     def input(self, array: jax.Array) -> Argument:
         """Return an array of heads, each padded to the kernels' dim."""
         missing = self.shape[2] - array.shape[2]
+        array = array.astype(self.dtype)
         return self.call.input(jnp.pad(array, ((0, 0), (0, 0), (0, missing))) if missing else array)
 
     def output(self) -> Argument:
-        return self.call.output(self.shape, jnp.bfloat16)
+        return self.call.output(self.shape, self.dtype)
 
     def add(
         self, mode: int, grads: Argument, first: Argument, second: Argument, sums: Argument, delta: Argument
     ) -> None:
         """Compute ``first`` and ``second`` by the kernel of ``mode``; zeros behind the last sequence."""
         tokens, heads, dim = self.shape
-        tuned = tuning.for_attention(dim, mode, self.hopper)
         softmax = self.kind.score == "softmax"
-        self.modules.append(source.attention_module(dim, mode, self.masks, softmax, self.hopper))
+        tuned: tuning.MmaTuning | tuning.WgmmaTuning | tuning.FloatTuning
+        if self.is_float:
+            tuned = tuning.for_float_attention(dim)
+            buckets = [0 if x is None else len(x) for x in (self.arrays.position, self.arrays.time)]
+            module = source.attention_float_module(dim, mode, self.masks, softmax, buckets[0], buckets[1], tuned)
+        else:
+            tuned = tuning.for_attention(dim, mode, self.hopper)
+            module = source.attention_module(dim, mode, self.masks, softmax, self.hopper)
+        self.modules.append(module)
         program, items = len(self.modules) - 1, tokens // tuned.rows + self.sequences
         work, counter = self.call.scratch(16 * items), self.call.scratch(16)
         sizes = [number(x) for x in (self.sequences, tokens, tuned.rows, int(mode == tuning.KEYS))]
-        cleared = [number(heads * dim // 2), first, second]
+        cleared = [number(heads * dim * self.dtype.dtype.itemsize // 4), first, second]
         self.call.launch(0, source.ATTENTION_WORK, 1 + CLEARING, 1024, [self.offsets, *sizes, work, counter, *cleared])
         masks = [number(min(x, EVERYTHING)) for x in (self.kind.max_distance, self.kind.sla_k1, self.kind.sla_k2)]
         last = [self.contexts, self.candidates, number(heads), real(self.kind.alpha), real(self.kind.scale), *masks]
@@ -122,8 +174,12 @@ class _Plan:
             arguments = [*maps, first, second, work, counter, *last]
         else:
             arguments = [self.q, self.k, self.v, grads, first, second, sums, delta, work, counter, *last]
-        shared = tuned.shared(dim, 1 if mode == tuning.FORWARD else 2)
-        self.call.launch(program, source.ATTENTION, grid, tuned.threads, arguments, shared)
+        if self.is_float:
+            position, time, times = self.bias
+            unit, is_log = real(self.kind.time_unit), number(int(self.kind.time_bucket_fn == "log"))
+            arguments += [position, number(buckets[0]), time, number(buckets[1]), times, unit, is_log]
+            arguments += [self.factor, self.of_bias]
+        self.call.launch(program, source.ATTENTION, grid, tuned.threads, arguments, module.shared[0])
 
     def _map(self, array: Argument, rows: int) -> Argument:
         tokens, heads, dim = self.shape

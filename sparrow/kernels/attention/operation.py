@@ -98,7 +98,7 @@ def jagged_attention(
       time_unit: the unit of time.
       past: keys and values of tokens before these, which see them as if all were computed together; ``contexts`` are
         among them. Computed by "xla", whose memory is tokens times keys.
-      backend: "auto", or one of "xla" (padded, the reference), "native" (CPU), "cuda" (NVIDIA GPU, 16-bit).
+      backend: "auto", or one of "xla" (padded, the reference), "native" (CPU), "cuda" (NVIDIA GPU).
     """
     _check(q, k, v, offsets, times, time_bias)
     fields.choice("score", score, ("silu", "softmax"))

@@ -143,7 +143,7 @@ CAUSAL, PLACES, SEMI_LOCAL = range(3)
 
 def attention_work_module() -> Module:
     """Return the kernel that lists the blocks of an attention and clears the padding of its results."""
-    return Module("attention_work", text("attention_work.cu"), (), ("attention_work",), (0,))
+    return Module("attention_work", text("types.cuh", "attention_work.cu"), (), ("attention_work",), (0,))
 
 
 def attention_module(dim: int, mode: int, masks: int, softmax: bool, hopper: bool) -> Module:
@@ -152,9 +152,21 @@ def attention_module(dim: int, mode: int, masks: int, softmax: bool, hopper: boo
     shape = {"D": dim, "MODE": mode, "MASKS": masks, "BM": tuned.rows}
     macros = tuning.macros(tuned) | shape | ({} if hopper else {"SOFTMAX": int(softmax)})
     kernel = text("attention_wgmma.cu").replace("// WGMMA_INSTRUCTIONS\n", wgmma_instructions())
-    source = text("attention_mask.cuh") + (kernel if hopper else text("attention_mma.cu"))
+    source = text("types.cuh", "attention_mask.cuh") + (kernel if hopper else text("attention_mma.cu"))
     shared = tuned.shared(dim, 1 if mode == tuning.FORWARD else 2)
     return Module("attention", source, tuple(macros.items()), ("attention",), (shared,), hopper)
+
+
+def attention_float_module(
+    dim: int, mode: int, masks: int, softmax: bool, positions: int, spans: int, tuned: tuning.FloatTuning
+) -> Module:
+    """Return the kernel of one mode of an attention in float32, with a bias of so many buckets by place and time."""
+    shape = {"D": dim, "MODE": mode, "MASKS": masks, "SOFTMAX": int(softmax), "BM": tuned.rows}
+    bias = {"POSITION": int(positions > 0), "TIME": int(spans > 0), "HELD": tuned.held(mode, positions + spans)}
+    macros = tuning.macros(tuned) | shape | bias
+    source = text("types.cuh", "attention_mask.cuh", "attention_bias.cuh", "attention_float.cu")
+    shared = tuned.shared(dim, mode, positions + spans)
+    return Module("attention_float", source, tuple(macros.items()), ("attention",), (shared,))
 
 
 def wgmma_instructions() -> str:

@@ -120,7 +120,25 @@ class WgmmaTuning:
         return (kept * self.rows * self.keeps + self.stages * 2 * self.bn) * dim * 2 + 1024 + 512
 
 
-Tuning = SortTuning | LookupTuning | UpdateTuning | PairsTuning | IdsTuning | MmaTuning | WgmmaTuning
+@dataclasses.dataclass(frozen=True)
+class FloatTuning:
+    """How attention is computed in float32 (``src/attention_float.cu``)."""
+
+    rows: int
+    bn: int
+    threads: int
+
+    def held(self, mode: int, buckets: int) -> int:
+        """Return the buckets of a bias whose gradients a block sums up in shared memory."""
+        return buckets if mode == QUERIES and buckets <= 1024 else 0
+
+    def shared(self, dim: int, mode: int, buckets: int) -> int:
+        kept = self.rows * (1 if mode == FORWARD else 2)
+        sums = 8 * self.held(mode, buckets)
+        return 4 * ((kept + 2 * self.bn) * (dim + 4) + self.rows * (self.bn + 4)) + sums
+
+
+Tuning = SortTuning | LookupTuning | UpdateTuning | PairsTuning | IdsTuning | MmaTuning | WgmmaTuning | FloatTuning
 
 
 def macros(tuning: Tuning) -> dict[str, int]:
@@ -274,3 +292,8 @@ _WGMMA = {
 def for_attention(dim: int, mode: int, hopper: bool) -> MmaTuning | WgmmaTuning:
     """Return the tuning of an attention of heads of ``dim`` numbers, by Hopper's own instructions or by older ones."""
     return _WGMMA[dim, mode] if hopper else _MMA[dim, mode]
+
+
+def for_float_attention(dim: int) -> FloatTuning:
+    """Return the tuning of an attention of heads of ``dim`` numbers in float32."""
+    return FloatTuning(64, 32, 256) if dim <= 64 else FloatTuning(32, 32, 128)

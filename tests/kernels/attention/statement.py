@@ -40,6 +40,7 @@ CASES = [
     Case("biased", MIXED, candidates=FEW["candidates"], position_buckets=9),
     Case("timed", MIXED, **FEW, position_buckets=200, time_buckets=6, options={"time_unit": 3.0}),
     Case("log_timed", MIXED, time_buckets=4, options={"time_bucket_fn": "log", "max_distance": 60}),
+    Case("wide", (5, 36), (1, 3), (0, 7), {"time_unit": 2**-10}, 90, 1100, dim=100, width=70, heads=1),
     Case("nothing", (0, 0)),
 ]
 

@@ -3,9 +3,7 @@
 //   MODE   0 forward, 1 dq: rows are queries, columns keys     2 dk and dv: rows are keys, columns queries
 //   MASKS  0 causal alone     1 context, candidates, reach     2 sla_k1, sla_k2
 //   BM, BN rows of a block, columns of a streamed tile
-typedef unsigned int u32;
-typedef unsigned short u16;  // bf16
-typedef unsigned long long u64;
+typedef uint16_t u16;  // bf16
 
 struct Spans {
   int low, high, low2, high2;  // columns [low, high) and [low2, high2)

@@ -1,7 +1,6 @@
 // The blocks of rows that the attention kernels take, as a list: of each item the first token and the length of its sequence, the
 // block's first row, the number of the sequence. Long sequences come first (little is left to do at the end), the blocks of one
 // sequence stay together (they share what they stream in the second-level cache), of these the one with the most to do comes first.
-typedef unsigned int u32;
 constexpr u32 KINDS = 256;  // of lengths
 
 // Zeros in `first` and `second`, `row` words of each token, for the tokens behind the last sequence.

@@ -12,6 +12,14 @@
 #define __shared__ static
 #define __launch_bounds__(...)
 
+struct float4 {
+  float x, y, z, w;
+};
+struct int4 {
+  int x, y, z, w;
+};
+static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+
 extern "C" {
 struct EmulatedDim {
   unsigned x, y, z;
@@ -107,12 +115,20 @@ static inline unsigned atomicAdd(unsigned* p, unsigned x) {
   *p += x;
   return old;
 }
+static inline int atomicAdd(int* p, int x) {
+  const int old = *p;
+  *p += x;
+  return old;
+}
 static inline unsigned atomicOr(unsigned* p, unsigned x) {
   const unsigned old = *p;
   *p |= x;
   return old;
 }
 static inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+static inline int max(int a, int b) { return a > b ? a : b; }
+static inline int min(int a, int b) { return a < b ? a : b; }
+static inline long long __float2ll_rn(float x) { return llrintf(x); }
 static inline void __threadfence() {}
 
 template <class To, class From>
