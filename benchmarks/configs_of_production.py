@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
 import statistics
 import time
 from collections.abc import Iterator
@@ -58,7 +59,7 @@ def columns(kind: str, rows: int, examples: int) -> dict[str, Any]:
 
 
 def config(what: str, given: dict[str, Any], options: argparse.Namespace) -> configs.Config:
-    """Return the run of one kind: plain, dynamic, evicting (with a tenth of the rows) or host."""
+    """Return the run of one kind: plain, dynamic, evicting (with a tenth of the rows), or host with its cache."""
     features = []
     for name in NAMES:
         if what in RAW:
@@ -70,7 +71,8 @@ def config(what: str, given: dict[str, Any], options: argparse.Namespace) -> con
         features[-1]["embedding_dim"] = options.dim
     wanted = {f"raw_{name}" if what in RAW else name for name in NAMES} | {"label"}
     source = Tables({name: column for name, column in given.items() if name in wanted}, chunk_rows=options.batch * 4)
-    memory = {"tables": [".*"], "memory": {"kind": "host", "cache": options.cache}}
+    kind, _, cache = what.partition(" ")
+    memory = {"tables": [".*"], "memory": {"kind": "host", "cache": float(cache or 1.0)}}
     on_gpu = jax.default_backend() != "cpu"
     architecture: dict[str, Any] = {
         "name": "dcn_v2",
@@ -91,7 +93,7 @@ def config(what: str, given: dict[str, Any], options: argparse.Namespace) -> con
             "model": {
                 "architecture": architecture,
                 "groups": {"all": NAMES},
-                "tables": [memory] if what == "host" else [],
+                "tables": [memory] if kind == "host" else [],
             },
             "tasks": {"click": {"label": "label", "losses": ["binary_cross_entropy"], "metrics": []}},
             "train": {
@@ -214,7 +216,9 @@ def main() -> None:
     on_gpu = jax.default_backend() != "cpu"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=["plain", "dynamic", "host"])
-    parser.add_argument("--cache", type=float, default=0.1, help="the share of the rows on the device, of host")
+    parser.add_argument(
+        "--cache", type=float, nargs="+", default=[0.1], help="shares of the rows on the device, of host"
+    )
     parser.add_argument("--kind", choices=["integers", "strings", "lists"], default="integers")
     parser.add_argument("--batch", type=int, default=16_384 if on_gpu else 2_048)
     parser.add_argument("--rows", type=int, default=1_000_000 if on_gpu else 20_000)
@@ -223,10 +227,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600 if on_gpu else 120)
     parser.add_argument("--from", dest="since", type=int, default=200 if on_gpu else 40)
     parser.add_argument("--call", type=int, default=1, help="steps of a call of the trainer; the bare step has one")
-    parser.add_argument("--bare", type=int, default=100 if on_gpu else 20)
+    parser.add_argument("--bare", type=int, default=100 if on_gpu else 20, help="bare steps; 0: none are measured")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--feed", action="store_true", help="measure the feed alone")
     options = parser.parse_args()
+    hosts = [f"host {cache:g}" for cache in options.cache]
+    options.only = [name for what in options.only for name in (hosts if what == "host" else [what])]
     options.admit = int(options.admit) if options.admit >= 1 else options.admit
     given = columns(options.kind, options.rows, options.batch * (64 if on_gpu else 32))
     if options.feed:
@@ -235,11 +241,12 @@ def main() -> None:
     found: dict[str, list[dict[str, float]]] = {what: [] for what in options.only}
     steps = []
     for _ in range(options.rounds):
-        steps.append(bare(given, options))
+        if options.bare:
+            steps.append(bare(given, options))
         for what in options.only:
             found[what].append(trained(what, given, options))
             print(what, json.dumps({name: round(value) for name, value in found[what][-1].items()}), flush=True)
-    middle = statistics.median(steps)
+    middle = statistics.median(steps or [math.nan])
     print(f"bare step with static tables: {middle:,.0f} examples/s")
     for what, all_runs in found.items():
         of = {name: statistics.median(one[name] for one in all_runs) for name in all_runs[0]}
