@@ -7,6 +7,8 @@ import pytest
 
 from sparrow import runs
 from sparrow.embedding import host_memory
+from sparrow.runs.loop.staging import Taken
+from sparrow.runs.step.step import Steps
 from tests.runs.cases import NAMES, case
 
 
@@ -30,6 +32,56 @@ def state_of(trained):
     for name in embedder.tables:
         made |= {f"{name}/{slot}": np.asarray(array) for slot, array in embedder.slots(state, name).items()}
     return made
+
+
+SKIPS = ("train.precision=float16", "train.loss_scale={init_scale: 1.0e+9}", "train.non_finite=skip")
+RECIPES = {
+    "calls": ("train.steps_per_call=3", "train.accumulate=1"),
+    "calls that accumulate": ("train.steps_per_call=2",),
+    "stale": ("train.pipeline=stale",),
+    "skipped": SKIPS,
+    "skipped in calls": (*SKIPS, "train.steps_per_call=2"),
+    "skipped and stale": (*SKIPS, "train.pipeline=stale"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_way_to_make_steps_has_the_bits_of_tables_on_the_device(monkeypatch, tmp_path, recipe):
+    """Tables with ids that come and go among them; stopped, and resumed with a larger cache."""
+    found = []
+    for apart in (False, True):
+        monkeypatch.setattr(host_memory, "is_apart", lambda apart=apart: apart)
+        folder, given = tmp_path / str(apart), RECIPES[recipe]
+        runs.train(config("train.steps=6", *given), folder, stream=io.StringIO())
+        larger = "model.tables[0].memory.cache=150"
+        found.append(runs.train(config("train.steps=10", *given, larger), folder, resume=True, stream=io.StringIO()))
+    assert found[0].results == found[1].results
+    ours, others = map(state_of, found)
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
+    ids = [one.program.embedder.ids(one.state.optimizer.embedding, NAMES[0]) for one in found]
+    np.testing.assert_array_equal(ids[0].ids, ids[1].ids)
+    skipped = [int(one.state.optimizer.skipped) for one in found]
+    assert skipped[0] == skipped[1]
+    assert (skipped[0] > 0) == ("skipped" in recipe)
+
+
+@pytest.mark.parametrize("source", ["", "data.train={name: follow, path: 'none/*.parquet'}"], ids=["fixed", "grows"])
+def test_no_step_waits_for_the_next_batch_of_a_source_that_grows(monkeypatch, source):
+    monkeypatch.setattr(host_memory, "is_apart", lambda: True)
+    grows = (
+        (source, "data.evaluate=null", "data.shuffle_rows=0", "train.steps=null", "train.epochs=1") if source else ()
+    )
+    read = []
+
+    def batches(left):
+        for number in range(3):
+            read.append(number)
+            yield Taken((), {}, 0)
+
+    next(Steps(runs.Program.of(config(*grows))).groups(batches, None))
+    assert len(read) == (1 if source else 2)
 
 
 @pytest.mark.slow

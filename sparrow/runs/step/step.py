@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sparrow.data import Growing
 from sparrow.embedding import EmbeddingState, PackedBatch, RowGrads
 from sparrow.feed import Feed, Prepared, alike, placed
 from sparrow.runs.loop.staging import Taken
@@ -81,7 +82,8 @@ class Found(NamedTuple):
 class Steps:
     """The compiled steps of a run: one in a call, or ``train.steps_per_call`` of them; each call donates the state.
 
-    Where a table is in host memory apart from the device's, rows of the next step come beside each one.
+    Where a table is in host memory apart from the device's, rows of the next step come beside each one; but no step
+    waits for the next batch of a source that grows.
     """
 
     kept: Mapping[str, Any] = MappingProxyType({})
@@ -96,7 +98,9 @@ class Steps:
 
     def groups(self, read: Callable[[int | None], Iterator[Taken]], left: int | None) -> Iterator[Taken]:
         """Return the batches of ``left`` steps, which ``read`` yields."""
-        return _groups_ahead(read, left) if self._prefetches else read(left)
+        data = self._program.config.data
+        grows = data is not None and isinstance(data.train, Growing)
+        return _groups_ahead(read, left) if self._prefetches and not grows else read(left)
 
     def make(self, state: TrainState, call: Sequence[Taken], go: Any) -> Made:
         """Make the steps of a call. The feeds of several steps have one layout."""
