@@ -1,6 +1,7 @@
 """Tables and features: specs, packing, the `Embedder`, row gradients."""
 
 from sparrow.embedding.batches.columns import replaced
+from sparrow.embedding.batches.inputs import hash_strings
 from sparrow.embedding.batches.packing import (
     MAX_ENTRIES,
     InRows,
@@ -19,9 +20,7 @@ from sparrow.embedding.batches.ragged import Ragged
 from sparrow.embedding.batches.sizes import Learned, Sizes, size_class
 from sparrow.embedding.dynamic.record import Dynamic
 from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds
-from sparrow.embedding.dynamic.strings import hash_strings
 from sparrow.embedding.embedder import Embedder
-from sparrow.embedding.hashing import U64, hash_integers, mix64
 from sparrow.embedding.host_memory import HostMemory
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
 from sparrow.embedding.packed_batch import Group, PackedBatch
@@ -38,3 +37,5 @@ from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, row_step
 from sparrow.embedding.state import EmbeddingState, devices_of
 from sparrow.embedding.tracking import CHECKPOINTS, EXPORTS, ChangedRows, cleared
+from sparrow.kernels.ids import U64, hash_integers
+from sparrow.kernels.ids import mix64_of_numpy as mix64

@@ -14,15 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.dynamic.first_rows import Arrays
-from sparrow.embedding.sharding.first_values import first_values
+from sparrow.embedding.dynamic.assigning import Arrays
+from sparrow.embedding.sharding.first_values import AT_ONCE, first_values
 from sparrow.embedding.stacking import Stack
 from sparrow.kernels import ids, records, stand_in
 from sparrow.kernels.cuda import swap
 from sparrow.rules import PER_ROW
-
-AT_ONCE = 1 << 24
-"""Values that are copied to records at a time."""
 
 
 class Cached(NamedTuple):
@@ -115,10 +112,16 @@ class Cache:
 
     def read(self, table: jax.Array, held: Cached, rows: jax.Array) -> jax.Array:
         """(N, dim): rows of the stack, wherever they are; nothing changes."""
-        made: jax.Array = self._moves.read(
-            self.layout, table, held.address, self.stack.num_rows, rows, self.find(held, rows)
-        )
+        slots = self._arrived(held, self.find(held, rows))
+        made: jax.Array = self._moves.read(self.layout, table, held.address, self.stack.num_rows, rows, slots)
         return made
+
+    def _arrived(self, held: Cached, slots: jax.Array) -> jax.Array:
+        """Return the slots, without those whose rows are on their way to the cache: the records have their values."""
+        if not held.moving or held.moving.coming is None:
+            return slots
+        late = jnp.zeros(self.settings.rows, bool).at[held.moving.coming.slots].set(True, mode="drop")
+        return jnp.where(late.at[slots].get(mode="fill", fill_value=False), self.settings.rows, slots)
 
     def table_rows(self, held: Cached) -> jax.Array:
         """(slots,) int32: the number that each cached row has in its own table."""
@@ -144,7 +147,8 @@ class Cache:
     def _store(self, arrays: Arrays, held: Cached) -> jax.Array:
         slots = jnp.arange(self.settings.rows, dtype=jnp.int32)
         ends = jnp.array([segment.end for segment in self.settings.segments], jnp.int32)
-        every = ids.Changed(jnp.where(held.slots.last >= 0, slots, self.settings.rows), held.slots.ids, ends)
+        there = self._arrived(held, jnp.where(held.slots.last >= 0, slots, self.settings.rows))
+        every = ids.Changed(there, held.slots.ids, ends)
         given = [arrays[name] for name in self._shapes]
         made: jax.Array = self._moves.store(self.layout, given, held.address, self.stack.num_rows, every)
         return made

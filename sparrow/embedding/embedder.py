@@ -14,19 +14,26 @@ from jax.sharding import Mesh
 from sparrow.embedding import host_memory
 from sparrow.embedding.batches.packing import Measured
 from sparrow.embedding.batches.sizes import Sizes
-from sparrow.embedding.batches.weights import weighted
 from sparrow.embedding.dynamic.assigning import missing_rows
 from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds, fitted, restored, saved_ids
 from sparrow.embedding.nested import Structure
 from sparrow.embedding.one_device import OneDevice
-from sparrow.embedding.packed_batch import Fetched, Group, PackedBatch, check_act_grads, check_assigned, check_batch
+from sparrow.embedding.packed_batch import (
+    Fetched,
+    Group,
+    PackedBatch,
+    check_act_grads,
+    check_assigned,
+    check_batch,
+    weighted,
+)
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.on_mesh import EXCHANGES, OnMesh
 from sparrow.embedding.sharding.placement import Given, resolved, stacked
 from sparrow.embedding.sharding.shards import Shards
 from sparrow.embedding.specs import FeatureSpec, TableSpec, collect_tables, tables_html
-from sparrow.embedding.stacking import Stack, check_memory, stack_tables
+from sparrow.embedding.stacking import Stack, stack_tables
 from sparrow.embedding.state import EmbeddingState, check_state
 from sparrow.embedding.tracking import ChangedRows, taken
 from sparrow.kernels import Backend, choose
@@ -93,8 +100,12 @@ class Embedder:
         if shards is None or shards.mesh.size == 1:
             self.stacks = stack_tables(specs, apart=apart)
         else:
-            self.stacks = stacked(specs, places, apart=apart)
-            check_memory(self.stacks)
+            if apart and (held := [table.name for table in specs if table.memory is not None]):
+                raise ValueError(
+                    f"table '{held[0]}' is in host memory, which works on one GPU, and not yet on a mesh of them; "
+                    "leave memory out: rows are spread over the devices"
+                )
+            self.stacks = stacked(specs, places)
         self._stack_of = {table.name: stack for stack in self.stacks for table in stack.tables}
         self._backends: dict[str, Backend] = {stack.name: choose(backend, stack.step) for stack in self.stacks}
         if exchange not in EXCHANGES:
@@ -241,7 +252,9 @@ class Embedder:
     def ids(self, state: EmbeddingState, table: str) -> Ids:
         """Return the ids of a dynamic table that a lookup finds, and their rows. On the host."""
         self._check_state(state)
-        return self._saved_ids(state, table).live(self.tables[table], int(state.step) + 1)
+        stack = self._dynamic(table)
+        saved = saved_ids(self._work.placing(stack, table), self._ids_on_host(state, stack))
+        return saved.live(self.tables[table], int(state.step) + 1)
 
     def held(self, state: EmbeddingState, table: str) -> Held:
         """Return the counts of a dynamic table's ids. On the host."""
@@ -280,10 +293,6 @@ class Embedder:
             made = restored(self._work.id_settings(stack), given, parts)
             held[stack.name] = self._work.ids_from_host(stack, made)
         return dataclasses.replace(state, ids=held), sources
-
-    def _saved_ids(self, state: EmbeddingState, table: str) -> SavedIds:
-        stack = self._dynamic(table)
-        return saved_ids(self._work.placing(stack, table), self._ids_on_host(state, stack))
 
     def _ids_on_host(self, state: EmbeddingState, stack: Stack) -> Any:
         held = state.ids[stack.name]
@@ -422,18 +431,12 @@ class Embedder:
         check_act_grads(self.activation_shapes(batch), act_grads)
         return self._work.row_grads(batch, act_grads, self._stacks_of(batch))
 
-    def apply(
-        self, state: EmbeddingState, grads: RowGrads, *, logical_rows: Mapping[str, jax.Array] | None = None
-    ) -> EmbeddingState:
-        """Take one optimizer step: apply each table's rule once per touched row.
-
-        ``logical_rows``: by stack, (rows,) int32, the number that each row has in its complete table. Given for stacks
-        that hold their rows in another order, or only some of them: stochastic rounding is keyed by it.
-        """
+    def apply(self, state: EmbeddingState, grads: RowGrads) -> EmbeddingState:
+        """Take one optimizer step: apply each table's rule once per touched row."""
         self._check_state(state)
         if grads.shards != self.shards:
             raise ValueError("these row gradients were made by an Embedder on other devices; use this one's row_grads")
-        new = self._work.apply(state, grads, logical_rows)
+        new = self._work.apply(state, grads)
         rows = {name: own.ids for name, own in grads.stacks.items() if name in new.touched}
         return self._work.marked(new, rows) if rows else new
 

@@ -14,8 +14,7 @@ import numpy as np
 from sparrow.embedding.batches.packing import Measured, Packer
 from sparrow.embedding.batches.sizes import Sizes
 from sparrow.embedding.cached import Cache
-from sparrow.embedding.dynamic.assigning import Before, assign, find, undone
-from sparrow.embedding.dynamic.first_rows import started
+from sparrow.embedding.dynamic.assigning import Before, assign, find, started, undone
 from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable, whole
 from sparrow.embedding.initializers import TablePlace, cut, draw_all, draw_into, is_independent, zeros
@@ -26,6 +25,7 @@ from sparrow.embedding.stacking import Stack, stable_hash
 from sparrow.embedding.state import EmbeddingState
 from sparrow.embedding.tracking import mark
 from sparrow.kernels import Backend, EntryGradients, ids
+from sparrow.rules import PER_ROW
 
 Stacked = Sequence[tuple[Stack, tuple[Group, ...]]]
 """The stacks, each with its groups of features in a batch."""
@@ -139,8 +139,12 @@ class OneDevice:
                 cache = self._caches[name]
                 arrays, caches[name], rows = cache.assign(arrays, caches[name], rows, when)
                 cached.append(name)
-                if fresh is not None:
-                    fresh = fresh._replace(rows=cache.find(caches[name], fresh.rows))
+                if fresh is not None:  # where its rows do not fit into the cache, no id is admitted
+                    short = caches[name].slots.short.max() > 0
+                    map_of, words = ids.choose(self.backends[name].name), batch.raw[name]
+                    held[name] = map_of.undone(stack.ids, held[name], made.undo, words, short)
+                    slots_of = cache.find(caches[name], fresh.rows)
+                    fresh = fresh._replace(rows=jnp.where(short, stack.held_rows, slots_of))
             if fresh is not None:
                 arrays, values = started(stack, arrays, state.seed, fresh, self.backends[name].name)
                 undo[name] = Before(batch.raw[name], made.undo, fresh, values)
@@ -197,11 +201,8 @@ class OneDevice:
             stacks[stack.name] = EntryGradients(lookups.ids, lookups.bags, lookups.gains, grads, lookups.order)
         return RowGrads(stacks, tuple((stack.name, stack.held_rows) for stack in self.stacks))
 
-    def apply(
-        self, state: EmbeddingState, grads: RowGrads, logical_rows: Mapping[str, jax.Array] | None
-    ) -> EmbeddingState:
-        renumbered = {**state.table_rows, **(logical_rows or {})}
-        tables, slots = dict(state.tables), dict(state.slots)
+    def apply(self, state: EmbeddingState, grads: RowGrads) -> EmbeddingState:
+        renumbered, tables, slots = dict(state.table_rows), dict(state.tables), dict(state.slots)
         for stack in self.stacks:
             if stack.frozen:
                 continue
@@ -306,7 +307,8 @@ def _place(array: jax.Array, rows: jax.Array, start: int) -> jax.Array:
 
 def _init_slot(stack: Stack, slot: str, layout: str) -> jax.Array:
     starts = [table.optimizer.slot_init(slot) for table in stack.tables]
-    array = jnp.full(stack.slot_shape(layout), starts[0], jnp.float32)
+    shape = (stack.num_rows,) if layout == PER_ROW else (stack.num_rows, stack.dim)
+    array = jnp.full(shape, starts[0], jnp.float32)
     for table, value in zip(stack.tables, starts, strict=True):
         if value != starts[0]:
             array = array.at[stack.rows_of(table.name)].set(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import jax
@@ -57,9 +57,7 @@ OWN: Final[Mapping[str, tuple[type[Rule], Mapping[str, str], Mapping[str, Any]]]
         {},
     ),
     "LaPropOptimizerSpec": (
-        rules.LaProp,
-        {"b1": "beta1", "b2": "beta2", "eps": "eps", "initial_slot_value": "initial_slot"},
-        {},
+        *(rules.LaProp, {"b1": "beta1", "b2": "beta2", "eps": "eps", "initial_slot_value": "initial_slot"}, {}),
     ),
     "F2AOptimizerSpec": (
         rules.F2A,
@@ -93,7 +91,7 @@ def lower(table: TableSpec) -> str:
 
 def width(table: TableSpec) -> int:
     """Return the dim of the table on a SparseCore."""
-    return -(-table.embedding_dim // LANES) * LANES
+    return _rounded(table.embedding_dim)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,10 +131,7 @@ def row_program(table: TableSpec) -> RowProgram:
     """Return the function that `lower` lowers, after checking that a SparseCore can hold the table."""
     for refused, why in (
         (table.dtype != "float32", f"its dtype is {table.dtype}, and tables of SparseCores are float32"),
-        (
-            table.optimizer.max_gradient is not None,
-            "its rule has max_gradient, which SparseCores do not have",
-        ),
+        (table.optimizer.max_gradient is not None, "its rule has max_gradient, which SparseCores do not have"),
         (table.dynamic is not None, "it is dynamic, and SparseCores take row numbers"),
         (table.memory is not None, "it is in host memory"),
         (table.optimizer.frozen, "its learning rate is 0: SparseCores have no tables without an optimizer"),
@@ -295,12 +290,14 @@ def _optimizer_class() -> type[Any]:
 
         def __init__(self, table: TableSpec) -> None:
             program = row_program(table)
-            self.rule, self.limits, self._key = table.optimizer, _given_limits(table), (table.optimizer, program)
+            self.rule, self._key = table.optimizer, (table.optimizer, program)
+            self.limits = {name: limit for name in LIMITS if (limit := getattr(table, name)) is not None}
             self._scalars = functools.partial(scalars, table)
+            starts = (jax.nn.initializers.constant(self.rule.slot_init(name)) for name, _ in program.step.slots)
             super().__init__(
                 learning_rate=table.optimizer.learning_rate,
                 custom_computation_fn=program,
-                slot_variable_initializers_tuple=_slot_initializers(table.optimizer, program.step.slots),
+                slot_variable_initializers_tuple=tuple(starts),
                 short_name_str=table.optimizer.name.lower(),
             )
 
@@ -311,11 +308,3 @@ def _optimizer_class() -> type[Any]:
             return hash((*self._key, *self.limits.items()))
 
     return RuleSpec
-
-
-def _given_limits(table: TableSpec) -> dict[str, float]:
-    return {name: limit for name in LIMITS if (limit := getattr(table, name)) is not None}
-
-
-def _slot_initializers(rule: Rule, slots: Sequence[tuple[str, str]]) -> tuple[Callable[..., Any], ...]:
-    return tuple(jax.nn.initializers.constant(rule.slot_init(name)) for name, _ in slots)

@@ -117,11 +117,6 @@ class TableSpec:
         return {name: end if (own := getattr(self, name)) is None else own for name, end in ends.items()}
 
     @property
-    def rounds_stochastically(self) -> bool:
-        """Whether rows are written with stochastic rounding: requested, and 16 bits wide."""
-        return self.stochastic_rounding and self.dtype != "float32"
-
-    @property
     def values(self) -> Initializer:
         """The initializer, or the default one."""
         limit = self.vocabulary_size**-0.5

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -97,9 +97,6 @@ class Stack:
         starts = zip(self.tables, self.first_rows, strict=True)
         return {table.name: slice(start, start + table.vocabulary_size) for table, start in starts}
 
-    def slot_shape(self, layout: str) -> tuple[int, ...]:
-        return (self.num_rows,) if layout == PER_ROW else (self.num_rows, self.dim)
-
     def scalars(self, step: jax.Array, seed: jax.Array, logical_rows: jax.Array | None = None) -> StepScalars:
         """Return the numbers of optimizer step ``step``, one row per table; ``logical_rows`` as in `StepScalars`."""
         starts = [segment.begin for segment in self.cache.segments] if self.apart else self.first_rows
@@ -173,16 +170,6 @@ def stack_tables(
     return tuple(made)
 
 
-def check_memory(stacks: Iterable[Stack]) -> None:
-    """Raise ValueError where a table on a mesh is in host memory apart from the devices'."""
-    for stack in stacks:
-        if stack.apart:
-            raise ValueError(
-                f"table '{stack.tables[0].name}' is in host memory, which works on one GPU, and not yet on a mesh of "
-                "them; leave memory out: rows are spread over the devices"
-            )
-
-
 def row_step(table: TableSpec) -> RowStep:
     """Return the row step of a table, after checking its rule against its declaration."""
     rule = SGD(0.0) if table.optimizer.frozen else table.optimizer
@@ -194,7 +181,7 @@ def row_step(table: TableSpec) -> RowStep:
         dim=table.embedding_dim,
         dtype=table.dtype,
         limits=table.has_limits,
-        stochastic=table.rounds_stochastically,
+        stochastic=table.stochastic_rounding and table.dtype != "float32",
     )
     check_rule(step)
     return step

@@ -26,8 +26,8 @@ class EmbeddingState:
       tables: (rows, dim) by stack; on a mesh, the rows of each shard one after the other. Of a stack in host memory,
         the rows of its cache.
       slots: (rows,) or (rows, dim) float32, by stack and slot name.
-      table_rows: (rows,) int32 by stack, the number of each row in its own table: for stacks on a mesh that round
-        stochastically.
+      table_rows: (rows,) int32 by stack, the number of each row in its own table, for stacks that round stochastically
+        and hold their rows in another order, as on a mesh.
       ids: the map from raw ids to rows, by stack of dynamic tables.
       caches: the cache, by stack of tables in host memory apart from the device's.
       touched: (rows,) uint8 by stack: the rows that changed (`sparrow.embedding.tracking`); empty: not tracked.

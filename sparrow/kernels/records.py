@@ -157,12 +157,12 @@ def read(
 ) -> jax.Array:
     """(N, dim): rows of a table: from the cache at ``slots``, or, where those are past its end, from the records."""
 
-    def taken(address: Any, rows: Any) -> Any:
+    def taken(address: Any, rows: Any, _: Any) -> Any:
         return _taken(held, _records(held, address, records), np.asarray(rows))[0]
 
     shape = stand_in((len(rows), table.shape[1]), table.dtype)
     here = slots < table.shape[0]
-    far = io_callback(taken, shape, address, jnp.where(here | (rows < 0), records, rows))
+    far = io_callback(taken, shape, address, jnp.where(here | (rows < 0), records, rows), table[:1])
     return jnp.where(here[:, None], table.at[slots].get(mode="clip"), far)
 
 

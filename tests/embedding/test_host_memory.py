@@ -104,6 +104,23 @@ def test_a_step_with_more_rows_than_the_cache_has_changes_nothing(monkeypatch):
     assert np.array_equal(emb.lookup(state, batch)["of_a"], before["a"][0][:4])
 
 
+def test_ids_are_not_admitted_where_the_cache_has_no_space_for_their_rows(monkeypatch):
+    emb = embedder(monkeypatch, "dynamic, rounded", apart=True, cache=4)
+    state = emb.init(jax.random.key(0))
+    before = logical(emb, state)
+    many = emb.pack({"of_a": np.arange(6), "of_b": np.arange(6)})
+    state, _ = jax.jit(emb.assign)(state, many)
+    assert "needs 6 rows on the device" in emb.shortage(state)
+    assert [emb.held(state, name).admitted for name in ("a", "b")] == [0, 0]
+    assert_same(before, logical(emb, state))
+    state, batch = emb.assign(emb.without_shortage(state), emb.pack({"of_a": np.arange(4), "of_b": np.arange(4)}))
+    other = embedder(monkeypatch, "dynamic, rounded", apart=False)
+    other_state, other_batch = other.assign(
+        other.init(jax.random.key(0)), other.pack({"of_a": np.arange(4), "of_b": np.arange(4)})
+    )
+    assert_same(emb.lookup(state, batch), other.lookup(other_state, other_batch))
+
+
 def test_wrong_uses_are_errors(monkeypatch):
     emb = embedder(monkeypatch, "native", apart=True)
     state, batch = emb.init(jax.random.key(0)), emb.pack({"of_a": np.arange(6), "of_b": np.arange(6)})
@@ -111,6 +128,8 @@ def test_wrong_uses_are_errors(monkeypatch):
         emb.update(state, batch, emb.zeros(batch))
     with pytest.raises(TypeError, match=r"outside of jax\.jit"):
         jax.jit(lambda state: emb.table(state, "a"))(state)
+    with pytest.raises(ValueError, match="are not tracked yet"):
+        emb.tracked(state)
     shapes = jax.eval_shape(emb.init, jax.random.key(0))
     assert emb.arrays(shapes, emb.stacks[0])[""].shape == (160, 6)
     assert jnp.array_equal(shapes.caches["a+1"].address.shape, (2,))

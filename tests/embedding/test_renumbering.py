@@ -1,5 +1,6 @@
 """Caches and shards hold a table's rows under other numbers: no bit of any result may depend on the numbers."""
 
+import dataclasses
 import functools
 
 import jax
@@ -34,7 +35,7 @@ def train_step(emb, state, batch, noise, limit, logical_rows):
     grads = emb.row_grads(batch, jax.tree.map(lambda x, n: jnp.sin(3 * x + n), emb.lookup(state, batch), noise))
     norm = grads.global_norm()
     grads = grads.scale(jnp.minimum(1.0, limit / norm))
-    return emb.apply(state, grads, logical_rows=logical_rows), norm
+    return emb.apply(dataclasses.replace(state, table_rows=logical_rows), grads), norm
 
 
 def batches(rng):
@@ -96,9 +97,7 @@ def test_rows_have_their_own_numbers_unless_others_are_given(backend):
     grads = emb.row_grads(batch, {name: jnp.full((2, DIM), 0.37) for name in SIZES})
     state = emb.init(jax.random.key(0))
     state, own_rows = renumbered(emb, state, {name: np.arange(size) for name, size in SIZES.items()})
-    absent, given = (
-        jax.jit(lambda s, g, r: emb.apply(s, g, logical_rows=r))(state, grads, r) for r in (None, own_rows)
-    )
+    absent, given = (jax.jit(emb.apply)(dataclasses.replace(state, table_rows=rows), grads) for rows in ({}, own_rows))
     for name in SIZES:
         np.testing.assert_array_equal(bits(emb.table(absent, name)), bits(emb.table(given, name)))
 

@@ -249,7 +249,8 @@ def fitted(place: Placing, saved: SavedIds) -> tuple[SavedIds, Array | None]:
     if saved.parts.tolist() == [place.parts, len(groups)] and (
         was == size or (parts == 1 and saved.last[size:].max(initial=-1) < 0)
     ):
-        return (saved, None) if was == size else (_cut(saved, size), None)
+        same = np.arange(size)
+        return saved if was == size else _moved(saved, np.where(same < was, same, -1)), None
     used = np.flatnonzero(saved.last >= 0)
     owners = ids.part_of_numpy(ids.numbers_of(saved.ids[used]), parts)
     source = np.full(size, -1, np.int64)
@@ -269,27 +270,22 @@ def fitted(place: Placing, saved: SavedIds) -> tuple[SavedIds, Array | None]:
         source[rows[: len(mine)]] = mine
         if reserved:
             source[place.numbers(part, group.segment.unknown)] = 0
-    there = source >= reserved if reserved else source >= 0
+    new, none = _moved(saved, np.where(source < reserved, -1, source)), np.zeros(0, np.int32)
+    totals = ids.words_of(ids.numbers_of(saved.totals) + np.array([0, evicted, 0, 0, 0], np.uint64))
+    return dataclasses.replace(new, places=none, spare=none, totals=totals), source
+
+
+def _moved(saved: SavedIds, source: Array) -> SavedIds:
+    """Return the ids in other rows; ``source``: the old row of each new one, -1 for none."""
 
     def moved(array: Array, fill: int) -> Array:
-        made = np.full((size, *array.shape[1:]), fill, array.dtype)
+        there = source >= 0
+        made = np.full((len(source), *array.shape[1:]), fill, array.dtype)
         made[there] = array[source[there]]
         return made
 
-    last = moved(saved.last, -1)
-    if reserved:
-        last[source == 0] = -1
-    return (
-        dataclasses.replace(
-            saved,
-            ids=moved(saved.ids, 0),
-            last=last,
-            counts=moved(saved.counts, 0),
-            **dict.fromkeys(("free", "places", "spare"), np.zeros(0, np.int32)),
-            totals=ids.words_of(ids.numbers_of(saved.totals) + np.array([0, evicted, 0, 0, 0], np.uint64)),
-        ),
-        source,
-    )
+    held = {"ids": moved(saved.ids, 0), "last": moved(saved.last, -1), "counts": moved(saved.counts, 0)}
+    return dataclasses.replace(saved, free=np.zeros(0, np.int32), **held)
 
 
 def _last_to_leave(policy: int, saved: SavedIds, rows: Array) -> Array:
@@ -298,16 +294,6 @@ def _last_to_leave(policy: int, saved: SavedIds, rows: Array) -> Array:
     if policy == ids.DISTANCE_LFU:
         often /= (saved.last.max() - last + 1).astype(np.float32)
     return np.lexsort((last, often if policy >= ids.LFU else np.zeros_like(often)))[::-1]
-
-
-def _cut(saved: SavedIds, size: int) -> SavedIds:
-    def cut(array: Array, fill: int) -> Array:
-        made = np.full((size, *array.shape[1:]), fill, array.dtype)
-        made[: min(size, len(array))] = array[:size]
-        return made
-
-    held = {"ids": cut(saved.ids, 0), "last": cut(saved.last, -1), "counts": cut(saved.counts, 0)}
-    return dataclasses.replace(saved, free=np.zeros(0, np.int32), **held)
 
 
 def restored(settings: Settings, tables: Sequence[tuple[Placing, SavedIds]], parts: int) -> IdState:

@@ -26,8 +26,6 @@ PAIRED: Final = 8
 ROUNDS: Final = 4
 WORTH: Final = 0.01
 """A table leaves its place for one that makes the score smaller by this share of it."""
-
-
 COPIES: Final = Place(True, 1, 1, 0)
 
 
@@ -53,7 +51,7 @@ class Choice:
     def placements(self) -> dict[str, Placement]:
         """The places as an `Embedder` takes them; tables that are split by rows over all devices are left out."""
         rows = everywhere(self.devices)
-        return {name: placement_of(place) for name, place in self.places.items() if place != rows}
+        return {name: _placement_of(place) for name, place in self.places.items() if place != rows}
 
 
 def choose(costs: Costs) -> Choice:
@@ -74,9 +72,9 @@ def choose(costs: Costs) -> Choice:
         for start in [*(starts[form] for form in dict.fromkeys(best) if form in starts), *layers[:BEGINNINGS]]
         for way in (order, order[::-1])
     ]
-    begun.sort(key=_score)
+    begun.sort(key=lambda one: one[0].score)
     found = [_descended(costs, start, forms, heavy, ROUNDS) for _, start in begun[:BEGINNINGS]]
-    cost, start = min(found, key=_score)
+    cost, start = min(found, key=lambda one: one[0].score)
     places = costs.assigned(start)
     by_rows = costs.of(rows)
     if by_rows.score <= cost.score * (1 + WORTH):
@@ -194,27 +192,16 @@ def _descended(
     return best, start
 
 
-def _score(found: tuple[Cost, dict[str, Place]]) -> float:
-    return found[0].score
-
-
 def kind_of(place: Place, devices: int) -> str:
     """Return the name of a place's kind of `Placement`.
 
     >>> kind_of(Place(False, 2, 4, 0), 8), kind_of(Place(False, 1, 8, 0), 8)
     ('grid', 'rows')
     """
-    if place.copies:
-        return "replicated"
-    if place == everywhere(devices):
-        return "rows"
-    if place.over > 1:
-        return "grid"
-    return "device" if place.columns == 1 else "columns"
+    return "rows" if place == everywhere(devices) else _placement_of(place).kind
 
 
-def placement_of(place: Place) -> Placement:
-    """Return the `Placement` of a place."""
+def _placement_of(place: Place) -> Placement:
     if place.copies:
         return Placement("replicated")
     if place.over > 1:

@@ -24,8 +24,8 @@ class _Imagined:
     """As many shards as wanted, all in this process, without devices."""
 
     count: int
-    processes: int = 1
-    dtype: str = "float32"
+    processes = 1
+    dtype = "float32"
 
     @property
     def local(self) -> tuple[int, ...]:
@@ -41,7 +41,6 @@ def imagined_mesh(
     exchange: str = "auto",
     placement: Given = "rows",
     processes: int = 1,
-    dtype: str = "float32",
 ) -> OnMesh:
     """Return the tables of an embedder as ``devices`` devices would hold them: for `measure`, `settle` and `traffic`.
 
@@ -53,7 +52,7 @@ def imagined_mesh(
     >>> traffic.exchange, traffic.vectors.shape, int(traffic.vectors.sum())
     ('rows', (4, 4), 28)
     """
-    shards: Any = _Imagined(devices, dtype=dtype)
+    shards: Any = _Imagined(devices)
     tables = list(embedder.tables.values())
     places = resolved(tables, placement, devices, processes)
     return OnMesh(embedder.features, stacked(tables, places), {}, shards, places, exchange)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Final
 
 import jax
@@ -19,11 +18,10 @@ AT_ONCE: Final = 1 << 24
 """Values that are drawn and held at a time, at most: one program draws all blocks of them."""
 
 
-def first_values(stack: Stack, key: jax.Array, fetched: Callable[[jax.Array], Array] = np.asarray) -> Reader:
+def first_values(stack: Stack, key: jax.Array) -> Reader:
     """Return a function that gives rows of the stack as `TableSpec.initial_values` draws them.
 
     It holds `AT_ONCE` values of a table whose values are independent; other tables are held completely, one at a time.
-    ``fetched``: brings an array to host memory.
     """
     starts = np.array(stack.first_rows)
     blocks = [_blocks(table) for table in stack.tables]
@@ -37,9 +35,9 @@ def first_values(stack: Stack, key: jax.Array, fetched: Callable[[jax.Array], Ar
         table, size = stack.tables[number], sizes[number]
         own = jax.random.fold_in(key, stable_hash(table.name))
         if not is_independent(table.values):
-            return fetched(table.initial_values(own))
+            return np.asarray(table.initial_values(own))
         rows = draw_rows(table.values, stack.dim, table.dtype, own, index * blocks[number], blocks[number])
-        return fetched(rows)[: table.vocabulary_size - index * size]
+        return np.asarray(rows)[: table.vocabulary_size - index * size]
 
     def read(first: int, last: int) -> Array:
         made: Array | None = None

@@ -12,11 +12,9 @@ import numpy.typing as npt
 from sparrow.embedding.batches.packing import Measured, size_name
 from sparrow.embedding.batches.sizes import KINDS
 from sparrow.embedding.packed_batch import Group, PackedBatch
-from sparrow.embedding.sharding.elements import Elements
 from sparrow.embedding.sharding.exchange import Exchange
 from sparrow.embedding.sharding.layout import Layout
-from sparrow.embedding.sharding.parts import Part, pieces
-from sparrow.embedding.sharding.raw_parts import Raw, stand_in_layout, with_words
+from sparrow.embedding.sharding.parts import Elements, Part, Raw, pieces, stand_in_layout, with_words
 from sparrow.embedding.sharding.routing import (
     PooledRoute,
     RowsRoute,

@@ -13,14 +13,12 @@ import numpy.typing as npt
 
 from sparrow.embedding.batches.packing import Measured, Packer, size_name
 from sparrow.embedding.batches.sizes import KINDS, Sizes, size_class
-from sparrow.embedding.dynamic.assigning import Before, assign, find, undone
-from sparrow.embedding.dynamic.first_rows import started
+from sparrow.embedding.dynamic.assigning import Before, assign, find, started, undone
 from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.one_device import Stacked
 from sparrow.embedding.packed_batch import Group, PackedBatch, activations, bag_grads
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.complete_rows import is_by_element, updated
-from sparrow.embedding.sharding.elements import Elements
 from sparrow.embedding.sharding.exchange import Exchange
 from sparrow.embedding.sharding.measured import (
     COPIES,
@@ -34,9 +32,8 @@ from sparrow.embedding.sharding.measured import (
     route,
 )
 from sparrow.embedding.sharding.mesh_state import MeshState
-from sparrow.embedding.sharding.parts import split, split_groups
+from sparrow.embedding.sharding.parts import Elements, split, split_groups, stand_in_layout, with_stand_ins
 from sparrow.embedding.sharding.placement import Place
-from sparrow.embedding.sharding.raw_parts import stand_in_layout, with_stand_ins
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 from sparrow.embedding.sharding.traffic import Traffic, traffic
 from sparrow.embedding.specs import FeatureSpec
@@ -329,12 +326,8 @@ class OnMesh(MeshState):
         copies = frozenset(name for name, layout in self.layouts.items() if layout.copies)
         return RowGrads(stacks, rows, self.shards, copies)
 
-    def apply(
-        self, state: EmbeddingState, grads: RowGrads, logical_rows: Mapping[str, jax.Array] | None
-    ) -> EmbeddingState:
+    def apply(self, state: EmbeddingState, grads: RowGrads) -> EmbeddingState:
         """One optimizer step, each row at its owner."""
-        if logical_rows:
-            raise ValueError("logical_rows are the mesh's own here; leave them out")
         trained = [stack for stack in self.stacks if not stack.frozen]
 
         def local(tables: Any, slots: Any, grads: Any, scalars: Any, table_rows: Any) -> Any:

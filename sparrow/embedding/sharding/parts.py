@@ -1,19 +1,28 @@
-"""`Part`: the entries of one stack that one device feeds, cut from the lookups of a process's batch."""
+"""`Part`: the entries of one stack that one device feeds, cut from the lookups of a process's batch.
+
+Raw ids of dynamic tables need no map to be routed: the owner of an id is a hash of it. Their entries are routed by
+stand-ins: rows of a layout that has the owner of the id, and the number of the entry as the local row. Once they are
+laid out, the raw ids take the places of the entries' numbers.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.embedding.batches.columns import Ordered
 from sparrow.embedding.packed_batch import Group
-from sparrow.embedding.sharding.layout import Ints
-from sparrow.kernels import Lookups
+from sparrow.embedding.sharding.layout import Ints, Layout
+from sparrow.kernels import Lookups, feed
+from sparrow.kernels.ids import numbers_of, part_of_numpy
 
 Floats = npt.NDArray[np.float32]
+STAND_INS: Final = 2**31 - 2**28
 
 
 class Part(NamedTuple):
@@ -28,13 +37,16 @@ class Part(NamedTuple):
 
 def split_groups(groups: Sequence[Group], parts: int) -> tuple[Group, ...]:
     """Return the groups of each of ``parts`` devices, which share the examples evenly and in order."""
-    for group in groups:
-        if group.num_bags % parts:
-            raise ValueError(
-                f"feature '{group.features[0]}': {group.num_bags} examples cannot be split evenly over the {parts} "
-                f"devices that this process feeds; give a multiple of {parts}"
-            )
-    return tuple(Group(group.features, group.num_bags // parts) for group in groups)
+    return tuple(Group(group.features, _share(group.features[0], group.num_bags, parts)) for group in groups)
+
+
+def _share(feature: str, examples: int, parts: int) -> int:
+    if examples % parts:
+        raise ValueError(
+            f"feature '{feature}': {examples} examples cannot be split evenly over the {parts} devices that this "
+            f"process feeds; give a multiple of {parts}"
+        )
+    return examples // parts
 
 
 def split(lookups: Lookups, groups: Sequence[Group], parts: int) -> list[Part]:
@@ -106,3 +118,93 @@ def _concatenated(arrays: Sequence[Any]) -> Any:
     if arrays[0] is None or len(arrays) == 1:
         return None if arrays[0] is None else np.ascontiguousarray(arrays[0])
     return np.concatenate(arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class Elements:
+    """The elements of one ordered feature, cut into the parts of this process's devices.
+
+    >>> held = Ordered(feed.Column(np.array([7, 8, 9], np.int32)), np.array([0, 2, 2, 3, 3], np.int32), None)
+    >>> seen = Elements.of("seen", held, 2)
+    >>> seen.most, seen.ordered(3).column.ids.tolist(), seen.offsets.tolist()
+    (2, [7, 8, 0, 9, 0, 0], [0, 2, 2, 0, 1, 1])
+
+    Attributes:
+      pieces: the ids of each part, and the mask of the ids that are present.
+      offsets: the offsets of all parts, one part after the other, each from 0 on.
+      size: elements of each part, where that is fixed; None: the largest part of all processes decides.
+    """
+
+    pieces: tuple[tuple[Any, Any], ...]
+    offsets: Ints
+    size: int | None
+
+    @classmethod
+    def of(cls, name: str, ordered: Ordered, parts: int) -> Elements:
+        """Cut a feature into parts with an equal number of sequences."""
+        each = _share(name, len(ordered.offsets) - 1, parts)
+        ends = ordered.offsets[:: max(each, 1)] if each else np.zeros(parts + 1, np.int32)
+        ids, there = ordered.column.ids, ordered.column.there
+        there = np.ones(len(ids), np.bool_) if there is None else there
+        pieces = tuple((ids[begin:end], there[begin:end]) for begin, end in itertools.pairwise(ends))
+        offsets = [ordered.offsets[i * each : (i + 1) * each + 1] - ends[i] for i in range(parts)]
+        size = len(pieces[0][0]) if ordered.is_even else ordered.size
+        return cls(pieces, np.concatenate(offsets), None if size is None else max(size, 1))
+
+    @property
+    def most(self) -> int:
+        """The most elements of a part; at least 1."""
+        return max(1, *(len(ids) for ids, _ in self.pieces))
+
+    def ordered(self, size: int) -> Ordered:
+        """Return the elements of all parts, each filled up to ``size`` with missing ids."""
+        ids = np.zeros((len(self.pieces), size), self.pieces[0][0].dtype)
+        there = np.zeros(ids.shape, np.bool_)
+        for i, (own, own_there) in enumerate(self.pieces):
+            ids[i, : len(own)], there[i, : len(own)] = own, own_there
+        return Ordered(feed.Column(ids.reshape(-1), there=there.reshape(-1)), self.offsets, ids.size)
+
+
+class Raw(NamedTuple):
+    """The raw ids of one device's entries.
+
+    Attributes:
+      words: (N, 2) uint32, lower and upper halves.
+      segments: (N,) int32, the number of each id's table in the stack; -1 where there is no id.
+    """
+
+    words: npt.NDArray[np.uint32]
+    segments: npt.NDArray[np.int32]
+
+
+def stand_in_layout(shards: int) -> Layout:
+    """Return the layout of stand-ins."""
+    return Layout(STAND_INS, shards, (0,))
+
+
+def with_stand_ins(
+    layout: Layout, parts: Sequence[Part], segments: npt.NDArray[np.int32], words: npt.NDArray[np.uint32]
+) -> tuple[list[Part], list[Raw]]:
+    """Return the parts of lookups whose ids are numbers of entries with stand-ins instead, and the raw ids of each."""
+    made, raw = [], []
+    for part in parts:
+        own = Raw(words[part.ids], segments[part.ids])
+        owners = part_of_numpy(numbers_of(own.words), layout.shards)
+        stand_ins = layout.logical(owners, np.arange(len(part.ids), dtype=np.int32))
+        ids = np.where(own.segments >= 0, stand_ins, STAND_INS).astype(np.int32)
+        made.append(part._replace(ids=ids))
+        raw.append(own)
+    return made, raw
+
+
+def with_words(lookups: Any, raw: Sequence[Raw]) -> tuple[Any, npt.NDArray[np.uint32]]:
+    """Return the lookups with segments instead of numbers of entries, and the words, (..., entries, 2)."""
+    numbers = lookups.wanted
+    each = len(numbers) // len(raw)
+    segments, words = np.full_like(numbers, -1), np.zeros((*numbers.shape, 2), np.uint32)
+    for i, own in enumerate(raw):
+        at = slice(i * each, (i + 1) * each)
+        there = numbers[at].view(np.uint32) < len(own.segments)  # others are padding
+        segments[at][there] = own.segments[numbers[at][there]]
+        words[at][there] = own.words[numbers[at][there]]
+    return lookups.with_wanted(segments), words

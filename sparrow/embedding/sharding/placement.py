@@ -154,12 +154,12 @@ def _place(table: TableSpec, given: Placement, devices: int, hosts: int, used: A
     return Place(False, columns, count, least)
 
 
-def stacked(tables: Sequence[TableSpec], places: Mapping[str, Place], *, apart: bool = False) -> tuple[Stack, ...]:
+def stacked(tables: Sequence[TableSpec], places: Mapping[str, Place]) -> tuple[Stack, ...]:
     """Return the stacks of tables on a mesh: of copies, or of one form of pieces."""
     forms = {name: (own.copies, own.columns, own.over if own.columns > 1 else 0) for name, own in places.items()}
     # Tables over many devices begin at the same local row on all of them: before tables of fewer devices, none is free.
     ordered = sorted(tables, key=lambda table: (-places[table.name].over, places[table.name].device))
-    return stack_tables(ordered, dynamic_alone=True, apart=apart, places=forms)
+    return stack_tables(ordered, dynamic_alone=True, places=forms)
 
 
 def layout_of(stack: Stack, places: Mapping[str, Place], devices: int) -> Layout:

@@ -88,6 +88,15 @@ def mix64_of_numpy(x: U64) -> U64:
     return x
 
 
+def hash_integers(values: npt.NDArray[np.integer[Any]]) -> U64:
+    """`mix64_of_numpy` of integers of any type; a negative number counts as its two's complement in 64 bits.
+
+    Trained tables depend on it: a change would send every hashed id to another row.
+    """
+    wide = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64, copy=False)
+    return mix64_of_numpy(wide.view(np.uint64))
+
+
 def mix64_of(x: int) -> int:
     """`mix64_of_numpy` of a Python integer.
 

@@ -10,7 +10,7 @@ import pytest
 
 import sparrow as sp
 from sparrow.data.hashing import hash_texts
-from sparrow.embedding.dynamic import first_rows
+from sparrow.embedding.dynamic import assigning
 from sparrow.embedding.stacking import stable_hash
 
 
@@ -52,10 +52,10 @@ def test_a_row_starts_from_its_id_whenever_and_wherever_it_is_made():
 
 def initial_rows(table, seed, ids):
     """(N, dim): where the rows of ``ids``, (N, 2) uint32, start."""
-    function, numbers = first_rows._program(table)
+    function, numbers = assigning._program(table)
     hashes = jnp.full(len(ids), stable_hash(table.name), jnp.uint32)
     parameters = jnp.broadcast_to(jnp.array(numbers, jnp.float32), (len(ids), len(numbers)))
-    return first_rows._drawn(function, table.embedding_dim, table.dtype, seed, hashes, ids, parameters)
+    return assigning._drawn(function, table.embedding_dim, table.dtype, seed, hashes, ids, parameters)
 
 
 def test_features_share_a_vocabulary_and_missing_ids_are_masked():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sparrow as sp
-from sparrow.embedding.dynamic.first_rows import put_back, started
+from sparrow.embedding.dynamic.assigning import put_back, started
 from sparrow.embedding.initializers import Constant, Uniform
 from sparrow.embedding.stacking import stack_tables
 from sparrow.kernels import ids
@@ -24,8 +24,8 @@ def test_rows_start_as_their_initializer_has_them(dim, dtype, rule):
     ]  # fmt: skip
     (stack,) = stack_tables(tables)
     arrays = {"": jnp.full((150, dim), 7, dtype)}
-    for name, layout in stack.step.slots:
-        arrays[name] = jnp.full(stack.slot_shape(layout), 7, jnp.float32)
+    for name, _ in stack.step.slots:
+        arrays[name] = jnp.full((150, dim), 7, jnp.float32)
     words = np.random.default_rng(0).integers(0, 2**32, (9, 2), np.uint32)
     rows = jnp.array([3, 1, 52, 60, 55, 101, 149, 150, 150], jnp.int32)
     fresh = ids.Changed(rows, jnp.asarray(words), jnp.array([2, 5, 7]))
