@@ -136,8 +136,8 @@ class PartFile:
             data: Any = as_bytes(rows)
             place = len(header) + first * (len(data) // max(len(rows), 1))
             add(extents, Extent(place, len(data), zlib.crc32(data)))
-            if self.error is None:
-                self.error = _tried(_put, self._folder / file, data, place)
+            if self.error is None and (error := _tried(_put, self._folder / file, data, place)) is not None:
+                self.error = error  # never None again: other threads write beside this one
 
     def finish(self) -> None:
         """Flush the files to the disk, and write the list."""
