@@ -100,6 +100,7 @@ def export(
     all_rows: bool = False,
     states: bool = False,
     programs: Programs | None = None,
+    newest_event: float | None = None,
 ) -> Description:
     """Write a trained model as StableHLO, safetensors and a description; `sparrow.serving.load` opens it.
 
@@ -118,6 +119,7 @@ def export(
       states: whether to write functions that keep a user's history as a state, for `ExportedModel.histories`. A model
         whose states depend on more than the history is refused by name.
       programs: the functions of `traced`, for another state of this program; None: they are traced.
+      newest_event: as of `Description`.
     """
     if tables is not None:
         fields.choice("export: tables", tables, TABLE_DTYPES)
@@ -174,6 +176,7 @@ def export(
             },
             same_lengths={group: list(names) for group, names in program.assembly.alike},
             files=dict(sorted(files.items())),
+            newest_event=newest_event,
         )
         _written(partial / NAME, description.to_json().encode())
     return description

@@ -99,7 +99,14 @@ class TimedExports(Part):
         if self._programs is None or self._calibration != loop.progress.calibration:
             self._programs, self._calibration = traced(program, _parameters(loop)), loop.progress.calibration
         made = export(
-            program, state, self._local, overwrite=True, tables=tables, all_rows=True, programs=self._programs
+            program,
+            state,
+            self._local,
+            overwrite=True,
+            tables=tables,
+            all_rows=True,
+            programs=self._programs,
+            newest_event=loop.progress.event_time,
         )
         if isinstance(self._folder, Remote):
             for file in (self._folder / FOLDER).rglob():

@@ -22,8 +22,8 @@ def json_object(path: Path) -> dict[str, Any]:
 def typed(kind: Any, value: Any, where: str = "") -> Any:
     """Return the value as a ``kind``: a dataclass, list, dict with string keys, union, or plain type of JSON.
 
-    A value of another type, a missing field and an unknown one are a `ValueError` that names the place. Integers are
-    not accepted as booleans, nor the other way round.
+    A value of another type, a missing field without a default and an unknown one are a `ValueError` that names the
+    place. Integers are not accepted as booleans, nor the other way round.
 
     >>> @dataclasses.dataclass
     ... class Table:
@@ -56,9 +56,10 @@ def _record(kind: Any, fields: dict[str, Any], where: str) -> Any:
     hints = typing.get_type_hints(kind)
     if unknown := fields.keys() - hints.keys():
         raise ValueError(f"{_at(where, min(unknown))} is not a known field")
-    if missing := hints.keys() - fields.keys():
+    needed = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}
+    if missing := needed - fields.keys():
         raise ValueError(f"{_at(where, min(missing))} is missing")
-    return kind(**{name: typed(hint, fields[name], _at(where, name)) for name, hint in hints.items()})
+    return kind(**{name: typed(hints[name], value, _at(where, name)) for name, value in fields.items()})
 
 
 def _of(kind: Any, value: Any, where: str) -> Any:

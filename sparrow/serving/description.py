@@ -152,6 +152,8 @@ class Description:
       functions: "predict", one for each tower where there are two, and those of `STATES` where they were asked for.
       same_lengths: by group, the features whose sequences must have one length.
       files: the files by path in the export.
+      newest_event: the time of the newest event of a stream that it was trained on, in seconds since 1970; None, and
+        not in the file: not known.
     """
 
     model: str
@@ -169,9 +171,11 @@ class Description:
     lookups: dict[str, LookupEntry]
     same_lengths: dict[str, list[str]]
     files: dict[str, Fingerprint]
+    newest_event: float | None = None
 
     def to_json(self) -> str:
-        fields = {"form": FORMAT_VERSION, **dataclasses.asdict(self)}
+        known = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        fields = {"form": FORMAT_VERSION, **known}
         return json.dumps({**fields, "checksum": _checksum(fields)}, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod

@@ -47,7 +47,7 @@ class ExportedModel:
         self.folder, self.description = held.folder, held.description
         about = self.description
         self.features: tuple[Feature, ...] = tuple(read_feature(held, fields) for fields in about.features)
-        self.version = Version(about.step, time=_seconds(about.created))
+        self.version = Version(about.step, time=about.newest_event or _seconds(about.created))
         self._base = checksum(held.folder)
         self._raw = tables = read(held[TABLES], str(held.folder / TABLES), private=True)
         parameters = parameters_of(held)

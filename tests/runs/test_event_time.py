@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow import config, runs
+from sparrow import config, runs, serving
 from sparrow.checkpoint.links import parent_of
 from sparrow.data import ClickLog, write_clicks
 from tests.runs.cases import case
@@ -105,3 +105,9 @@ def test_late_rows_are_in_the_log(clicks):
 def test_fields_that_do_not_fit(clicks, overrides, why):
     with pytest.raises(config.ConfigError, match=why):
         given(clicks, *overrides)
+
+
+def test_a_complete_export_has_the_time_of_the_newest_event(clicks):
+    train(given(clicks, "export={every_steps: 100}"), clicks / "run")
+    version = serving.load(clicks / "run" / "export").version
+    assert (version.delta, version.time) == (0, FIRST + 600 * 2047 // 256)
