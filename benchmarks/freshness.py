@@ -30,6 +30,7 @@ import numpy as np
 from benchmarks.following import NAMES, base, events, write
 from benchmarks.serving import Server
 from sparrow import config
+from sparrow.files import proc_bytes
 
 TURN = 5.0
 
@@ -70,12 +71,9 @@ def catch_up(connection: http.client.HTTPConnection, body: bytes, seconds: float
     print(f"did not catch up in {patience:.0f} s")
 
 
-def memory(process: int) -> float:
-    """Return the resident megabytes of a process."""
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1000
-    return float("nan")
+def memory(process: int, kind: str = "VmRSS") -> float:
+    """Return the resident megabytes of a process, or of its private memory ("RssAnon"); 0 where it has ended."""
+    return proc_bytes(f"/proc/{process}/status").get(kind, 0) / 1e6
 
 
 def processor_seconds(process: int) -> float:
