@@ -2,11 +2,12 @@
 
     python -m benchmarks.deltas [--gigabytes 0.2] [--folder FOLDER] [--deltas 4] [--seconds 100]
 
-26 tables with a slot of the same size; examples draw their ids from one row in a hundred. A run trains, saves a
-complete checkpoint, then deltas, each when the one before is on disk, and a complete one again where the disk has
-space. A thread notes when each step is done on the device. The stall is the longest time between two steps from the
-call that saves until the checkpoint is on disk, less the median of the steps before. The first delta compiles. Beside
-each are the seconds of its parts; everything is written to a folder in FOLDER, and removed.
+26 tables with a slot of the same size; examples draw their ids from one row in a hundred. A run trains, and saves
+deltas, each when the one before is on disk, then a complete checkpoint. The deltas stand on a checkpoint whose tables
+are files of holes, so that the disk holds all rows once; nothing is timed of that one. A thread notes when each step is
+done on the device. The stall is the longest time between two steps from the call that saves until the checkpoint is on
+disk, less the median of the steps before. The first delta compiles. Beside each are the seconds of its parts;
+everything is written to a folder in FOLDER, and removed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ import numpy as np
 from sparrow import config, runs
 from sparrow.checkpoint import folder as folders
 from sparrow.checkpoint import writer
+from sparrow.checkpoint.blocks import file_size
+from sparrow.checkpoint.extents import Extent
 from sparrow.data import Tables
 from sparrow.embedding import Embedder
 from sparrow.runs.loop.loop import Loop
@@ -125,6 +128,21 @@ class Parts:
         return shown
 
 
+class Holes:
+    """Writes tables to their files, or leaves the files as they were made: of the right size, and empty."""
+
+    def __init__(self) -> None:
+        self.are_left = False
+        self._write = writer.PartFile.write
+
+    def write(self, part: Any, file: str, shape: tuple[int, ...], dtype: Any, pieces: Any) -> None:
+        """Write one, in place of `PartFile.write`."""
+        if self.are_left:
+            part._extents[file] = [Extent(0, file_size(shape, dtype), 0)]
+        else:
+            self._write(part, file, shape, dtype, pieces)
+
+
 class Times(threading.Thread):
     """Notes when each step is done."""
 
@@ -147,9 +165,9 @@ class Times(threading.Thread):
 class Sequence:
     """Saves one checkpoint after the other, in place of the schedule of the run."""
 
-    def __init__(self, given: argparse.Namespace, folder: Path, parts: Parts) -> None:
-        self._given, self._folder, self._parts = given, folder / "checkpoints", parts
-        self._kinds = ["complete", *["delta"] * given.deltas]
+    def __init__(self, given: argparse.Namespace, folder: Path, parts: Parts, holes: Holes) -> None:
+        self._given, self._folder, self._parts, self._holes = given, folder / "checkpoints", parts, holes
+        self._kinds = ["holes", *["delta"] * given.deltas, "complete"]
         self._began, self._ready = time.perf_counter(), 0
         self._number = 0
         self._now: tuple[str, int, float, float] | None = None
@@ -165,7 +183,10 @@ class Sequence:
     def after_step(self, saver: Any, loop: Loop) -> None:
         """Save where the last save is on disk for long enough; show what it took."""
         if time.perf_counter() - self._began > self._given.seconds:
-            print(f"not done after {self._given.seconds:g} s: {self._parts.line()}", flush=True)
+            if self._now is not None and self._on_disk is None:
+                print("not on disk yet, so far: ", end="")
+                self._show(*self._now, time.perf_counter())
+            print(f"not done after {self._given.seconds:g} s", flush=True)
             shutil.rmtree(self._folder.parent.parent, ignore_errors=True)
             os._exit(1)
         if self._now is not None:
@@ -177,16 +198,15 @@ class Sequence:
             return
         if loop.steps < max(self._ready, BEFORE):
             return
-        if self._number == len(self._kinds) and self._has_space():
-            self._kinds.append("complete")
-        if self._number == len(self._kinds) or (self._number and self._kinds[self._number - 1] == "again"):
+        if self._number == len(self._kinds):
             loop.stop()
-            self._saved_is_enough(saver, loop)
+            saver._saved_at = loop.steps  # the end of a run saves everything once more
             return
         kind = self._kinds[self._number]
         self._number, self._on_disk = self._number + 1, None
         self._parts.line()
         began = time.perf_counter()
+        self._holes.are_left = kind == "holes"
         saver.save(loop, delta=kind == "delta")
         self._now, self._ready = (kind, loop.steps, began, time.perf_counter() - began), loop.steps + 2
         threading.Thread(target=self._wait, args=(self._folder / str(loop.steps),), daemon=True).start()
@@ -196,15 +216,9 @@ class Sequence:
             time.sleep(0.002)
         self._on_disk = time.perf_counter()
 
-    def _has_space(self) -> bool:
-        wanted = self._kinds.count("complete") < 2
-        return wanted and shutil.disk_usage(self._folder).free > 1.2e9 * self._given.gigabytes
-
-    @staticmethod
-    def _saved_is_enough(saver: Any, loop: Loop) -> None:
-        saver._saved_at = loop.steps  # the end of a run saves everything once more
-
     def _show(self, kind: str, step: int, began: float, in_call: float, on_disk: float) -> None:
+        if kind == "holes":
+            return
         times = self.times
         before = statistics.median(times.gaps(began - 1e9, began)[-BEFORE:-2])
         stall = max(times.gaps(began, on_disk)) - before
@@ -235,7 +249,8 @@ def main() -> None:
         free = shutil.disk_usage(name).free / 1e9
         print(f"disk: {free:.0f} GB free; memory of the host: {len(os.sched_getaffinity(0))} cores", flush=True)
         parts = Parts()
-        sequence = Sequence(given, Path(name) / "run", parts)
+        holes = Holes()
+        sequence = Sequence(given, Path(name) / "run", parts, holes)
         real = Loop._make
 
         def make(loop: Loop, call: Any) -> None:
@@ -243,6 +258,7 @@ def main() -> None:
             sequence.made(loop)
 
         with (
+            mock.patch.object(writer.PartFile, "write", lambda *given: holes.write(*given)),
             parts.watched(),
             mock.patch.object(Loop, "_make", make),
             mock.patch.object(saving.Saver, "after_step", lambda saver, loop: sequence.after_step(saver, loop)),
