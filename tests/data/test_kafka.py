@@ -2,7 +2,6 @@
 
 import io
 import json
-import time
 
 import fastavro
 import pyarrow as pa
@@ -22,11 +21,13 @@ AVRO = {
 
 
 @pytest.fixture(scope="module")
-def broker():
-    """A broker, and a function that sends messages to partitions of a topic."""
+def broker(tmp_path_factory):
+    """A broker and a file of settings, and a function that sends messages to partitions of a topic."""
+    settings = tmp_path_factory.mktemp("kafka") / "settings"
+    settings.write_text("# a request waits behind the one for new messages\nfetch.wait.max.ms = 20\n")
     producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "in-process"})
     (found,) = producer.list_topics(timeout=20).brokers.values()
-    address = f"{found.host}:{found.port}"
+    address = f"{found.host}:{found.port}", str(settings)
 
     def send(topic, messages, partition=0):
         for message in messages:
@@ -42,7 +43,14 @@ def rows(items):
 
 def source(address, topic, **options):
     options = {"end_idle_seconds": 0.6, "chunk_seconds": 0.05, **options}
-    return Kafka(address, (topic,), **options)
+    servers, settings = address
+    return Kafka(servers, (topic,), settings=settings, **options)
+
+
+def waits(stream):
+    """Let a stream wait for messages however long they take; return when it would end."""
+    ending, stream._ending = stream._ending, stream._ending._replace(idle_seconds=None)
+    return ending
 
 
 def items_of(given, size=4, **batching):
@@ -92,15 +100,17 @@ def test_a_resumed_run_reads_the_same_messages(broker, tmp_path, has_journal):
     topic, journal = f"resumed-{has_journal}", tmp_path / "stream.jsonl"
     send(topic, rows(range(7)))
     send(topic, rows(range(100, 105)), partition=1)
-    given = source(address, topic, chunk_rows=5, cut_seconds=0.3 if has_journal else None, end_idle_seconds=1.2)
+    given = source(address, topic, chunk_rows=5, cut_seconds=0.3 if has_journal else None)
     first = pipeline_of(given, FEATURES, ["click"], batch_size=4)
     first.stream.keep(journal, is_new=True)
+    ending = waits(first.stream)
     batches, positions = [], []
     for batch in first:
         batches.append(batch.ids["item"][: batch.examples].tolist())
         positions.append(json.loads(json.dumps(first.position())))
         if len(batches) == 3:
             send(topic, rows(range(50, 53)))
+            first.stream._ending = ending
     assert sorted(item for batch in batches for item in batch) == sorted([*range(7), *range(100, 105), 50, 51, 52])
     kept = journal.read_bytes()
     for number, position in enumerate(positions):
@@ -164,17 +174,19 @@ def test_the_watermark_is_the_least_over_partitions_but_idle_ones(broker, tmp_pa
 
     for partition, times in enumerate(([100, 101], [90], [120, 97], [130])):
         send("timed", timed(times), partition)
-    chunks = {"chunk_rows": 6, "chunk_seconds": 1.0, "cut_seconds": 0.1}
-    made, marks = pipeline(**chunks, idle_partition_seconds=0.3, end_idle_seconds=1.5), []
+    made, marks = pipeline(chunk_rows=6, chunk_seconds=60.0, cut_seconds=0.1), []
     made.stream.keep(tmp_path / "stream.jsonl", is_new=True)
+    ending = waits(made.stream)
     for batch in made:
         marks.append((batch.examples, made.position()["stream"]["watermark"]))
         if len(marks) == 1:
             first = json.loads(json.dumps(made.position()))
         if len(marks) == 2:
-            time.sleep(0.5)
-            send("timed", timed([200]))
-    assert marks == [(4, None), (2, 90), (1, 200)]
+            made.stream._begun = -1000.0
+            made.stream._came_at = dict.fromkeys(made.stream._came_at, -1000.0)
+            send("timed", timed([200] * 6))
+            made.stream._ending = ending
+    assert marks == [(4, None), (2, 90), (4, 90), (2, 200)]
     again = pipeline(end_idle_seconds=0.1)
     again.stream.load(tmp_path / "stream.jsonl")
     again.restore(first)

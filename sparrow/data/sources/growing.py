@@ -158,6 +158,7 @@ class GrowingReader(Reader):
 
     def begin(self) -> None:
         """Wait for the first entry that can be read: its columns are those of the stream."""
+        self._came = time.monotonic()  # finding the source may have taken long
         while self._first is None:
             while not self._waiting:
                 if not self.look_again() and self._is_at_end():

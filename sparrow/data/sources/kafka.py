@@ -14,7 +14,7 @@ import io
 import itertools
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
@@ -173,20 +173,27 @@ class KafkaReader(GrowingReader):
         return [*self._types, TIME]
 
     def _starts(self) -> dict[str, int]:
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException
 
-        starts = {}
+        names: list[str] = []
         try:
             for topic in self._source.topics:
                 found = self._client.list_topics(topic, timeout=PATIENCE).topics[topic]
                 if found.error is not None or not found.partitions:
                     raise DataError(f"there is no such topic: {found.error or topic}", self.name)
-                for number in sorted(found.partitions):
-                    low, high = self._client.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE)
-                    starts[f"{topic}/{number}"] = low if self._source.start == "earliest" else high
+                names += [f"{topic}/{number}" for number in sorted(found.partitions)]
+            return self._offsets(names, OFFSET_BEGINNING if self._source.start == "earliest" else OFFSET_END)
         except KafkaException as error:
             raise DataError(f"cannot be reached: {error.args[0].str()}", self.name) from None
-        return starts
+
+    def _offsets(self, names: Iterable[str], place: int) -> dict[str, int]:
+        """Return the offset of a place in each partition: one request, as each waits behind that for new messages."""
+        from confluent_kafka import KafkaException
+
+        found = self._client.offsets_for_times(_partitions(dict.fromkeys(names, place)), timeout=PATIENCE)
+        if errors := [one.error for one in found if one.error is not None]:
+            raise KafkaException(errors[0])
+        return {f"{one.topic}/{one.partition}": one.offset for one in found}
 
     def look(self) -> list[Entry]:
         """Return the messages that came, once there are enough, or they have waited long enough."""
@@ -232,21 +239,16 @@ class KafkaReader(GrowingReader):
 
     def is_behind(self, idle: float) -> bool:
         """Return whether the broker has messages that did not come yet; not after `PATIENCE` seconds of waiting."""
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import OFFSET_END, KafkaException
 
         if idle >= PATIENCE:  # the last ones are not rows, such as marks of transactions
             return False
-        taken = self._next | {_partition(message): message.offset + 1 for message in self._buffer}
         try:
-            for name, end in taken.items():
-                topic, _, number = name.rpartition("/")
-                _, high = self._client.get_watermark_offsets(TopicPartition(topic, int(number)), timeout=PATIENCE)
-                if end < high:
-                    return True
+            ends = self._offsets(self._next, OFFSET_END)
         except KafkaException as error:
             self.notes.append(f"{self.name}: {error.args[0].str()}")
             return True
-        return bool(self._buffer)
+        return bool(self._buffer) or any(self._next[name] < end for name, end in ends.items())
 
     def _messages(self, client: Any, most: int, seconds: float = 0.0) -> list[Message]:
         from confluent_kafka import KafkaError
