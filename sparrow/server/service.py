@@ -199,7 +199,7 @@ class Service:
             made = await self._gatherer.result(part)
         self.metrics.count_age(made.version)
         taken = {} if made.version.time is None else {"X-Sparrow-Time": f"{made.version.time:.3f}"}
-        headers = {"X-Sparrow-Version": str(made.version), **taken}  # the version, and when the trainer took it
+        headers = {"X-Sparrow-Version": str(made.version), **taken}
         return web.Response(body=made.body, content_type=CONTENT_TYPES[made.form], headers=headers)
 
     @contextlib.contextmanager
