@@ -46,35 +46,20 @@ def combined(first: int, second: int, size: int) -> int:
     return _times(_zeros(size), first) ^ second
 
 
-def _times(matrix: tuple[int, ...], vector: int) -> int:
-    """Multiply a matrix of bits, given by its columns, with a vector of bits."""
-    product, column = 0, 0
-    while vector:
-        if vector & 1:
-            product ^= matrix[column]
-        vector, column = vector >> 1, column + 1
+@functools.lru_cache(maxsize=64)
+def _zeros(size: int) -> int:
+    """Return the polynomial that ``size`` zero bytes multiply a CRC-32 with: blocks have few different sizes."""
+    made, power, bits = 1 << 31, 1 << 30, 8 * size  # 1 and x: the first bit is the constant
+    while bits:
+        made = _times(made, power) if bits & 1 else made
+        power, bits = _times(power, power), bits >> 1
+    return made
+
+
+def _times(a: int, b: int) -> int:
+    """Multiply two polynomials modulo that of CRC-32."""
+    product = 0
+    for bit in range(31, -1, -1):
+        product ^= b if a >> bit & 1 else 0
+        b = b >> 1 ^ (POLYNOMIAL if b & 1 else 0)
     return product
-
-
-def _square(matrix: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(_times(matrix, column) for column in matrix)
-
-
-@functools.lru_cache(maxsize=64)
-def _power(exponent: int) -> tuple[int, ...]:
-    """Return the matrix that ``2 ** exponent`` zero bytes multiply a CRC-32 with."""
-    if exponent:
-        return _square(_power(exponent - 1))
-    bit = (POLYNOMIAL, *(1 << number for number in range(31)))
-    return _square(_square(_square(bit)))  # eight zero bits
-
-
-@functools.lru_cache(maxsize=64)
-def _zeros(size: int) -> tuple[int, ...]:
-    """Return the matrix of ``size`` zero bytes: blocks have few different sizes."""
-    matrix = tuple(1 << number for number in range(32))
-    for exponent in range(size.bit_length()):
-        if size >> exponent & 1:
-            power = _power(exponent)
-            matrix = tuple(_times(power, column) for column in matrix)
-    return matrix
