@@ -21,7 +21,7 @@ from sparrow import processes
 from sparrow.checkpoint.errors import Damaged, altered
 from sparrow.checkpoint.spread import BLOCK_BYTES, Spread
 from sparrow.checkpoint.transfer import blocks as host_blocks
-from sparrow.checkpoint.transfer import copied, is_in_host_memory
+from sparrow.checkpoint.transfer import is_in_host_memory
 
 Array = npt.NDArray[Any]
 PINNED_BYTES: Final = 64 << 20
@@ -95,11 +95,6 @@ def block_rows(row_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
     16384
     """
     return 1 << (max(1, block_bytes // max(1, row_bytes)).bit_length() - 1)
-
-
-def snapshot(rows: TableRows) -> Array:
-    """Return a copy of the rows in plain memory, which training does not change; several threads copy."""
-    return copied(rows.shape, rows.array.dtype, rows.blocks())
 
 
 class Written(NamedTuple):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrow import processes
-from sparrow.checkpoint.blocks import Array, Key, TableRows, Written, as_bytes, file_size, header_of, snapshot
+from sparrow.checkpoint.blocks import Array, Key, TableRows, Written, as_bytes, file_size, header_of
 from sparrow.checkpoint.content import (
     COPY_BYTES,
     IN_WORK,
@@ -33,7 +33,7 @@ from sparrow.checkpoint.content import (
 )
 from sparrow.checkpoint.errors import CheckpointError, sentence
 from sparrow.checkpoint.extents import Extent, add, joined
-from sparrow.checkpoint.transfer import copies_beside
+from sparrow.checkpoint.transfer import copied, copies_beside
 from sparrow.files import sync, write_durably
 
 WRITERS: Final = 4
@@ -75,7 +75,10 @@ def begin(
             now[file] = rows
         else:
             left -= rows.nbytes
-            later[file] = (*kind, [(0, snapshot(rows))] if processes.count() == 1 else list(rows.pieces()))
+            later[file] = (
+                *kind,
+                [(0, copied(*kind, rows.blocks()))] if processes.count() == 1 else list(rows.pieces()),
+            )
 
     def make() -> None:
         claim()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Key, Saved, TableRows
-from sparrow.checkpoint.blocks import snapshot
 from sparrow.checkpoint.content import ABOUT, STATE, write_manifest
+from sparrow.checkpoint.transfer import copied
 
 ARRAYS = {
     "columns first": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
@@ -68,7 +68,8 @@ def test_a_manifest_that_lacks_a_file(tmp_path, name):
 def test_copies_are_apart_from_the_tables():
     """On a GPU blocks come through pinned memory; here they are plain copies."""
     array = jnp.arange(40_000, dtype=jnp.float32).reshape(10_000, 4)
-    made = snapshot(TableRows(array, 100, 9_000))
+    rows = TableRows(array, 100, 9_000)
+    made = copied(rows.shape, array.dtype, rows.blocks())
     np.testing.assert_array_equal(made, np.asarray(array)[100:9_100])
     assert not np.shares_memory(made, np.asarray(array))
 
