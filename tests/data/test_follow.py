@@ -107,7 +107,7 @@ def test_a_resumed_run_takes_the_same_rows(tmp_path, shuffle, has_journal):
     """Also the files that came out of order, where the journal knows it, and the cuts."""
     folder, journal = tmp_path / "data", tmp_path / "stream.jsonl"
     options = {"batch_size": 4, "shuffle_rows": shuffle, "seed": 3}
-    source = followed(folder, cut_seconds=0.05, end_idle_seconds=0.3)
+    source = followed(folder, cut_seconds=0.05, end_idle_seconds=None, end_marker=str(tmp_path / "end"))
     put(folder / "b.parquet", range(11))
     first = pipeline_of(source, FEATURES, ["click"], **options)
     first.stream.load(journal)
@@ -118,6 +118,8 @@ def test_a_resumed_run_takes_the_same_rows(tmp_path, shuffle, has_journal):
         positions.append(json.loads(json.dumps(first.position())))
         if len(batches) == 3:  # after the cut
             put(folder / ("a.parquet" if has_journal else "c.parquet"), range(20, 29))
+        if sum(map(len, batches)) == 20:
+            (tmp_path / "end").touch()
     assert sorted(chain(*batches)) == [*range(11), *range(20, 29)]
     kept = journal.read_bytes()
     for number, position in enumerate(positions):
@@ -173,9 +175,13 @@ def test_nothing_comes(tmp_path):
 
 
 def test_waits_for_the_first_file(tmp_path):
-    timer = threading.Timer(0.2, put, (tmp_path / "1.parquet", range(4)))
-    timer.start()
-    assert items_of(followed(tmp_path, end_idle_seconds=2.0)) == [[0, 1, 2, 3]]
+    def come():
+        put(tmp_path / "1.parquet", range(4))
+        (tmp_path / "end").touch()
+
+    threading.Timer(0.2, come).start()
+    source = followed(tmp_path, end_idle_seconds=None, end_marker=str(tmp_path / "end"))
+    assert items_of(source) == [[0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize(

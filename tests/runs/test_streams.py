@@ -108,17 +108,16 @@ def _exported(export):
 
 def test_a_signal_saves_and_ends_a_run_that_waits(tmp_path):
     put(tmp_path / "data", 0)
-    metrics = tmp_path / "run" / "stream.jsonl"
+    metrics = tmp_path / "run" / "metrics.jsonl"
 
     def stop():
-        until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 1)
-        time.sleep(1)
+        until(lambda: metrics.exists() and '"step": 4' in metrics.read_text())
         os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=stop)
     thread.start()
     with pytest.raises(Interrupted):
-        train(followed(tmp_path / "data"), tmp_path / "run")
+        train(followed(tmp_path / "data", "train.log_every_steps=1"), tmp_path / "run")
     thread.join()
     assert runs.load(tmp_path / "run").step == 4
     put(tmp_path / "data", 1)

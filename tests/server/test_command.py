@@ -46,7 +46,7 @@ def test_from_start_to_end(tmp_path):
         block = re.sub(r"pa\.table\(.*\)", "rows(20)", block)  # the columns of this model
         exec(block.replace("http://127.0.0.1:8080", address), scope)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert "stopping" in process.stderr.read()
     finally:
         process.kill()

@@ -363,7 +363,7 @@ def test_slow_and_cut_off_requests(two, caplog):
         reader, writer = await asyncio.open_connection("127.0.0.1", client._base_url.port)
         writer.write(data)
         await writer.drain()
-        found = b"" if leave else await asyncio.wait_for(reader.read(), 10)
+        found = b"" if leave else await asyncio.wait_for(reader.read(), 60)
         writer.close()
         return found
 
@@ -407,7 +407,7 @@ def test_malformed_requests_get_one_sentence_and_no_traceback(two, caplog):
     async def raw(client, data):
         reader, writer = await asyncio.open_connection("127.0.0.1", client._base_url.port)
         writer.write(data)
-        found = await asyncio.wait_for(reader.read(), 10)
+        found = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         return found
 
@@ -449,7 +449,7 @@ def test_idle_connections_give_way(two):
 
 
 def test_health_is_answered_when_all_connections_are_busy(two):
-    limits = Limits(rows=40, batch_rows=16, connections=2, read_seconds=3.0)
+    limits = Limits(rows=40, batch_rows=16, connections=2, read_seconds=60.0)
     head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
 
     async def ask():
@@ -457,8 +457,12 @@ def test_health_is_answered_when_all_connections_are_busy(two):
             busy = [await asyncio.open_connection("127.0.0.1", client._base_url.port) for _ in range(4)]
             for _, writer in busy:
                 writer.write(head)
-            await asyncio.sleep(0.2)
-            return (await client.get("/health")).status, await post(client, as_json(rows(1)))
+            while (found := await post(client, as_json(rows(1))))[0] == 200:  # until the server has seen them
+                await asyncio.sleep(0.01)
+            health = (await client.get("/health")).status
+            for _, writer in busy:
+                writer.close()
+            return health, found
 
     health, (status, found) = asyncio.run(ask())
     assert health == 200
@@ -467,16 +471,18 @@ def test_health_is_answered_when_all_connections_are_busy(two):
 
 def test_long_bodies_wait_no_more_than_allowed(two):
     """Bodies that are announced, and come slowly or never, hold no memory beyond the limit."""
-    limits = Limits(rows=40, batch_rows=16, waiting_bytes=30_000, body_bytes=20_000, read_seconds=2.0)
+    limits = Limits(rows=40, batch_rows=16, waiting_bytes=30_000, body_bytes=20_000, read_seconds=60.0)
     head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20000\r\n\r\n{"
 
     async def ask():
         async with serving_of(two / "deepfm", limits) as client:
             _, writer = await asyncio.open_connection("127.0.0.1", client._base_url.port)
             writer.write(head)
-            await asyncio.sleep(0.2)
-            full = await post(client, b" " * 15_000)
-            return full, await post(client, as_json(rows(1)))
+            while (full := await post(client, b" " * 15_000))[0] == 400:  # until the server has seen it
+                await asyncio.sleep(0.01)
+            after = await post(client, as_json(rows(1)))
+            writer.close()
+            return full, after
 
     (status, found), after = asyncio.run(ask())
     assert (status, found["error"]) == (503, "too many long bodies wait already; try again later")
@@ -527,7 +533,7 @@ def test_an_export_that_is_copied_file_by_file_is_loaded(two, tmp_path):
     lines = []
 
     async def until(what):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(what in line for line in lines):
                 await asyncio.sleep(0.02)
 
@@ -602,15 +608,13 @@ def test_hostile_bodies_do_not_hold_up_others(two):
         async with serving_of(two / "deepfm", limits) as client:
             await post(client, as_json(rows(1)))
             sent = [asyncio.ensure_future(post(client, hostile)) for _ in range(8)]
-            longest = 0.0
-            while not all(one.done() for one in sent):
-                began = asyncio.get_running_loop().time()
+            answered = 0
+            while not any(one.done() for one in sent):
                 status, _ = await post(client, as_json(rows(1)))
                 assert status == 200
-                longest = max(longest, asyncio.get_running_loop().time() - began)
-                await asyncio.sleep(0.01)
-            return longest, [status for status, _ in await asyncio.gather(*sent)]
+                answered += 1
+            return answered, [status for status, _ in await asyncio.gather(*sent)]
 
-    longest, statuses = asyncio.run(ask())
+    answered, statuses = asyncio.run(ask())
     assert set(statuses) == {200}
-    assert longest < 5
+    assert answered > 1
