@@ -199,25 +199,13 @@ def block_rows(dim: int) -> int:
     return 1 << max(0, (BLOCK_VALUES // dim).bit_length() - 1)
 
 
-def draw_rows(initializer: Initializer, dim: int, dtype: str, key: jax.Array, block: int, blocks: int = 1) -> jax.Array:
-    """Return the independent values of some blocks of a table, the first of which is number ``block``."""
-    rows = block_rows(dim) * blocks
-    return draw_all((rows, dim), dtype, key[None], [TablePlace(initializer, 0, rows)], block)
-
-
 def cut(array: jax.Array, rows: int) -> jax.Array:
     """Return the first rows; without a copy where these are all."""
     return array if len(array) == rows else array[:rows]
 
 
 class TablePlace(NamedTuple):
-    """The place of a table in the array of its stack.
-
-    Attributes:
-      initializer: its values.
-      first: its first row.
-      rows: the number of its rows.
-    """
+    """The place of a table in the array of its stack: its first row, and the number of its rows."""
 
     initializer: Any
     first: int

@@ -276,22 +276,17 @@ def _init_tables(stack: Stack, key: jax.Array) -> jax.Array:
         TablePlace(table.values, start, table.vocabulary_size)
         for table, start in zip(stack.tables, stack.first_rows, strict=True)
     ]
-    if all(is_independent(table.values) for table in stack.tables):
+    drawn = [number for number, table in enumerate(stack.tables) if is_independent(table.values)]
+    if len(drawn) == len(places):
         return draw_all((stack.num_rows, stack.dim), stack.step.dtype, keys, places)
     array = zeros((stack.num_rows, stack.dim), stack.step.dtype)
-    independent: dict[int, TablePlace] = {}
-    for number, (table, start) in enumerate(zip(stack.tables, stack.first_rows, strict=True)):
-        if is_independent(table.values):
-            independent[number] = places[number]
-            continue
+    for number in sorted({*range(len(places))} - {*drawn}):
+        array = _place(array, stack.tables[number].initial_values(keys[number]), places[number].first)
         # Waited for, or the next table would be drawn while this one is still held twice.
-        array = jax.block_until_ready(  # type: ignore[no-untyped-call]
-            _place(array, table.initial_values(keys[number]), start)
-        )
-    if not independent:
-        return cut(array, stack.num_rows)
-    keys = keys[np.array([*independent], np.int32)]
-    return cut(draw_into(array, keys, [*independent.values()]), stack.num_rows)
+        jax.block_until_ready(array)  # type: ignore[no-untyped-call]
+    if drawn:
+        array = draw_into(array, keys[np.array(drawn, np.int32)], [places[number] for number in drawn])
+    return cut(array, stack.num_rows)
 
 
 @jax.jit

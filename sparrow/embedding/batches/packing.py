@@ -40,9 +40,7 @@ class Shape(NamedTuple):
     """The input of a feature, as far as arrays depend on it.
 
     Attributes:
-      num_bags: the number of bags.
-      is_ragged: whether they may hold any number of ids.
-      is_weighted: whether the ids have weights.
+      is_ragged: whether bags may hold any number of ids.
       source: equal for features that read the same ids.
       in_rows: where they are in the rows of a block; None: in a column.
     """
@@ -55,13 +53,11 @@ class Shape(NamedTuple):
 
 
 class Laid(NamedTuple):
-    """The lookups of a batch as stand-ins for arrays, and how they are written from rows and from columns.
+    """The lookups of a batch as stand-ins for arrays, and how they are written.
 
     Attributes:
-      packed: the tree.
       by_rows: the stacks whose features are all in rows.
-      by_columns: the other stacks.
-      names: the feature of each column that ``by_columns`` takes.
+      by_columns: the other stacks, which take the columns of features ``names``.
     """
 
     packed: PackedBatch
@@ -208,14 +204,7 @@ def _stack(arrays: feed.Arrays, stack: Stack, parts: Sequence[_Part], size: Size
 
 
 class Shaped(NamedTuple):
-    """The columns of a batch, whose sizes are decided.
-
-    Attributes:
-      shapes: of each feature.
-      sizes: the entries of each stack.
-      columns: of each feature.
-      offsets: of ordered features.
-    """
+    """The columns of a batch, whose sizes are decided: shapes and columns by feature, entries by stack."""
 
     shapes: dict[str, Shape]
     sizes: dict[str, int]
@@ -235,7 +224,7 @@ class Shaped(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A plan of batches from columns: the filling, the features whose columns it takes, and the buffer."""
+    """A plan of batches from the columns of features ``names``."""
 
     filling: feed.ColumnFilling
     names: list[str]
@@ -330,15 +319,7 @@ class Packer:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A batch whose size is known, but which is not packed yet.
-
-    Attributes:
-      packer: the packer.
-      inputs: as they were given, to explain mistakes.
-      read: the columns of all features.
-      ordered: the elements of the ordered features.
-      counts: the ids of each stack.
-    """
+    """A batch whose size is known, but which is not packed yet; ``inputs`` explain mistakes."""
 
     packer: Packer
     inputs: Mapping[str, Any]

@@ -42,13 +42,7 @@ Agree: TypeAlias = Callable[[npt.NDArray[np.int32]], npt.NDArray[np.int32]]
 
 
 class Learned(NamedTuple):
-    """All that a `Sizes` has learned; a value that never changes.
-
-    Attributes:
-      growths: the number of times that the sizes have grown.
-      seen: the most ids that a batch held, by stack.
-      held: the size of the arrays, by stack.
-    """
+    """All that a `Sizes` has learned: how often it has grown, the most ids seen and the size held, by stack."""
 
     growths: int
     seen: Mapping[str, int]

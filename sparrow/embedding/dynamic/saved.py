@@ -24,12 +24,7 @@ FIELDS: Final = {
 
 
 class Ids(NamedTuple):
-    """Ids that have rows.
-
-    Attributes:
-      ids: (N,) uint64.
-      rows: (N,) int32, their rows in the table.
-    """
+    """Ids, (N,), and their rows in the table."""
 
     ids: npt.NDArray[np.uint64]
     rows: npt.NDArray[np.int32]
@@ -39,8 +34,7 @@ class Held(NamedTuple):
     """Counts of a table's vocabulary.
 
     Attributes:
-      rows: rows that ids may have.
-      used: rows that ids have.
+      rows, used: rows that ids may have, and that they have.
       waiting: ids that are counted, and have no row yet.
       admitted, evicted, expired, refused, forgotten: since the beginning: ids that got a row, lost it to another one,
         came back too late, found no row, and were forgotten while they waited.
@@ -90,7 +84,7 @@ class SavedIds:
     totals: Array
 
     def arrays(self) -> dict[str, Array]:
-        return {name: getattr(self, name) for name in FIELDS}
+        return dict(vars(self))
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], table: str) -> SavedIds:
@@ -108,13 +102,10 @@ class SavedIds:
             array.shape == shape and array.dtype == np.dtype(kind)
             for array, shape, kind in zip(held.arrays().values(), shapes, FIELDS.values(), strict=True)
         )
-        if not sound or not (held._distinct(held.ids[held.last >= 0]) and held._distinct(held.waiting)):
+        words = (held.ids[held.last >= 0], held.waiting) if sound else ()
+        if not sound or any(len(np.unique(ids.numbers_of(own))) != len(own) for own in words):
             raise ValueError(f"the ids of table '{table}' are damaged: they do not fit each other")
         return held
-
-    @staticmethod
-    def _distinct(words: Array) -> bool:
-        return len(np.unique(ids.numbers_of(words))) == len(words)
 
     def live(self, table: TableSpec, step: int) -> Ids:
         """Return the ids that a lookup of step ``step`` finds."""
@@ -149,14 +140,12 @@ class _Group(NamedTuple):
 
 
 class Placing(NamedTuple):
-    """The places of a table's ids: the table, and the map of each of ``parts`` devices, which hold rows of its stack.
+    """The places of a table's ids in the map of each of ``parts`` devices, which hold rows of its stack.
 
     Attributes:
-      table: the table.
-      span: its rows in the stack.
+      span: the rows of the table in the stack.
       settings: of the map of one device.
       number: of the table in its stack.
-      parts: the number of devices.
       logical: ``(device, local rows)`` to rows of the stack; None: one device, which has them in order.
     """
 

@@ -65,11 +65,9 @@ class Links:
 
 @dataclasses.dataclass(frozen=True)
 class StackCost:
-    """The tables that one exchange serves.
+    """The tables that one exchange serves ("pooled", "rows" or "copies").
 
     Attributes:
-      tables: their names.
-      exchange: "pooled", "rows" or "copies".
       sent: bytes that a device sends in a step.
       memory: bytes on each device.
       padding: the share of the vectors sent that is padding.
@@ -89,7 +87,6 @@ class Cost:
     """A step of a device, and its memory, for tables in some places.
 
     Attributes:
-      stacks: the exchanges.
       seconds: the exchange, its collectives, and rows at the fullest owner.
       memory: bytes of tables and slots on the fullest device; each allocates them.
       fullest: that, over the mean of the rows that are used.

@@ -31,12 +31,10 @@ COPIES: Final = Place(True, 1, 1, 0)
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The places of tables, and why.
+    """The places of tables on ``devices`` devices, and why.
 
     Attributes:
-      devices: their number.
-      places: by table.
-      cost: of them.
+      cost: of these places.
       by_rows: the cost of all tables by rows.
       alternatives: by table and kind of placement, the cost where this table alone is placed in that way.
     """

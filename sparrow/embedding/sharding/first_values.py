@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.embedding.initializers import BLOCK_VALUES, block_rows, draw_rows, is_independent
+from sparrow.embedding.initializers import BLOCK_VALUES, TablePlace, block_rows, draw_all, is_independent
 from sparrow.embedding.sharding.blocks import Array, Reader
 from sparrow.embedding.specs import TableSpec
 from sparrow.embedding.stacking import Stack, stable_hash
@@ -36,23 +36,18 @@ def first_values(stack: Stack, key: jax.Array) -> Reader:
         own = jax.random.fold_in(key, stable_hash(table.name))
         if not is_independent(table.values):
             return np.asarray(table.initial_values(own))
-        rows = draw_rows(table.values, stack.dim, table.dtype, own, index * blocks[number], blocks[number])
+        place = TablePlace(table.values, 0, size)
+        rows = draw_all((size, stack.dim), table.dtype, own[None], [place], index * blocks[number])
         return np.asarray(rows)[: table.vocabulary_size - index * size]
 
     def read(first: int, last: int) -> Array:
-        made: Array | None = None
-        row = first
+        found, row = [np.empty((0, stack.dim), jnp.dtype(stack.step.dtype))], first
         while row < last:
             number = int(np.searchsorted(starts, row, side="right")) - 1
             index, at = divmod(row - int(starts[number]), sizes[number])
-            rows = part(number, index)[at : at + last - row]
-            if len(rows) == last - first:
-                return rows
-            if made is None:
-                made = np.empty((last - first, stack.dim), jnp.dtype(stack.step.dtype))
-            made[row - first : row - first + len(rows)] = rows
-            row += len(rows)
-        return np.empty((0, stack.dim), jnp.dtype(stack.step.dtype)) if made is None else made
+            found.append(part(number, index)[at : at + last - row])
+            row += len(found[-1])
+        return found[1] if len(found) == 2 else np.concatenate(found)
 
     return read
 

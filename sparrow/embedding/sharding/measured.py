@@ -106,11 +106,9 @@ def chosen(needs: Mapping[str, int]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RoutedBatch:
-    """The first half of `Embedder.pack` on a mesh. Nothing here waits for another process.
+    """The first half of `Embedder.pack` on a mesh: a batch of this process. Nothing here waits for another process.
 
     Attributes:
-      mesh: the work on the mesh.
-      counted: the batch of this process.
       elements: of the ordered features.
       sizes: the elements of each ordered feature in every part, for which the batch was routed.
       routed: by stack.
