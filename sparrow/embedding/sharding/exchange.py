@@ -17,10 +17,9 @@ differently from one device's. What travels has the size of the table, whatever 
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Final, Self
+from typing import Any, Final, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -35,40 +34,12 @@ MARKS: Final = 16
 """Marks for each touched row: at most one row in MARKS is taken for a touched one by mistake, and sent again."""
 
 
-class Exchange(abc.ABC):
-    """The lookups of one stack; their methods run on a shard, inside of `Shards.each`.
-
-    Attributes:
-      exchanged: whether the ids are at the owners of their rows.
-    """
-
-    exchanged: bool
-
-    @abc.abstractmethod
-    def exchange(self, shards: Shards) -> Self:
-        """Return these with the ids that the other shards have for this one. Needs no table."""
-
-    @abc.abstractmethod
-    def fetched(self, shards: Shards, backend: Backend, table: jax.Array, sort: bool) -> tuple[jax.Array, Self]:
-        """Return, after `exchange`, the vectors that the owners sent; and these, with their order."""
-
-    @abc.abstractmethod
-    def patched(self, shards: Shards, backend: Backend, table: jax.Array, vectors: Any, touched: jax.Array) -> Any:
-        """Return the vectors of `fetched` before an update of rows ``touched``, as they are after it."""
-
-    @abc.abstractmethod
-    def pooled(self, backend: Backend, vectors: jax.Array, dtype: Any) -> jax.Array:
-        """(num_bags, dim): the bags of a shard, from the vectors of `fetched`."""
-
-    @abc.abstractmethod
-    def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array, rows: int) -> EntryGradients:
-        """Return, after `exchange`, the gradients of a shard's ``rows`` rows, from all shards' gradients of bags."""
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Sent(Exchange):
-    """Vectors travel from the owners of their rows. Arrays are split over the shards; shapes here are per shard.
+class Sent:
+    """Vectors travel from the owners of their rows; methods run on a shard, inside of `Shards.each`.
+
+    Arrays are split over the shards; shapes here are per shard.
 
     Attributes:
       block: (shards, width) sent to each owner, after `exchange` what each shard sent here: local rows (entries); where
@@ -104,14 +75,16 @@ class Sent(Exchange):
         return dataclasses.replace(self, block=xp.concatenate([rows, self.block[:, self.entries :]], axis=1))
 
     def exchange(self, shards: Shards) -> Sent:
+        """Return these with the ids that the other shards have for this one. Needs no table."""
         return dataclasses.replace(self, block=shards.swap(self.block), exchanged=True)
 
     def fetched(self, shards: Shards, backend: Backend, table: jax.Array, sort: bool) -> tuple[jax.Array, Sent]:
+        """Return, after `exchange`, the vectors that the owners sent; and these, with their order."""
         owned, order = self._owned(backend, table, sort)
         return shards.send(owned).reshape(-1, owned.shape[-1]), dataclasses.replace(self, order=order)
 
     def patched(self, shards: Shards, backend: Backend, table: jax.Array, vectors: Any, touched: jax.Array) -> Any:
-        """Return the vectors after an update: vectors with a touched row travel again.
+        """Return the vectors of `fetched` as they are after an update of rows ``touched``: some travel again.
 
         Their numbers travel first, which need no table and no gradient: XLA may send them beside the step.
         """
@@ -144,9 +117,11 @@ class Sent(Exchange):
         return jax.lax.switch(choice, [sending(size) for size in sizes], owned, vectors)
 
     def pooled(self, backend: Backend, vectors: jax.Array, dtype: Any) -> jax.Array:
+        """(num_bags, dim): the bags of a shard, from the vectors of `fetched`."""
         return backend.lookup(vectors, self.home, dtype)
 
     def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array, rows: int) -> EntryGradients:
+        """Return, after `exchange`, the gradients of a shard's ``rows`` rows, from all shards' gradients of bags."""
         sent, own = backend.lookup(grads, self.back), self._at_owner()
         there = shards.send(sent.reshape(len(self.block), self.vectors, -1)).reshape(sent.shape)
         return EntryGradients(own.ids, own.bags, own.gains, there, self.order)
@@ -197,8 +172,8 @@ def _among(touched: jax.Array, rows: jax.Array, num_rows: int) -> jax.Array:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Copied(Exchange):
-    """Every shard has all rows; ``home`` are the lookups of its bags."""
+class Copied:
+    """Every shard has all rows; ``home`` are the lookups of its bags. Methods are those of `Sent`."""
 
     home: Lookups
     exchanged: bool = dataclasses.field(metadata={"static": True}, default=True)
@@ -225,3 +200,7 @@ class Copied(Exchange):
         total = shards.total(numbers.astype(shards.dtype).reshape(-1)).reshape(numbers.shape)
         ids = jnp.where(total[:, -1] > 0, jnp.arange(rows, dtype=jnp.int32), rows)
         return EntryGradients(ids, None, None, total[:, :-1])
+
+
+Exchange: TypeAlias = Sent | Copied
+"""The lookups of one stack."""
