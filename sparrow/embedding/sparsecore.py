@@ -30,48 +30,31 @@ LANES: Final = 8
 DEFAULT_LIMIT: Final = 256
 """The ids per partition that SparseCore's own specs start from, where no sizes are known."""
 
-OWN: Final[Mapping[str, tuple[type[Rule], Mapping[str, str], Mapping[str, Any]]]] = {
-    "SGDOptimizerSpec": (rules.SGD, {}, {}),
-    "AdagradOptimizerSpec": (rules.Adagrad, {"initial_accumulator_value": "initial_accumulator"}, {"eps": 0.0}),
-    "AdamOptimizerSpec": (rules.Adam, {"beta_1": "beta1", "beta_2": "beta2", "epsilon": "eps"}, {}),
+_PENALTIES: Final = "l1_regularization_strength l2_regularization_strength"
+OWN: Final[Mapping[str, tuple[type[Rule], str]]] = {
+    "SGDOptimizerSpec": (rules.SGD, ""),
+    "AdagradOptimizerSpec": (rules.Adagrad, "initial_accumulator_value"),
+    "AdamOptimizerSpec": (rules.Adam, "beta_1 beta_2 epsilon"),
     "AdagradMomentumOptimizerSpec": (
         rules.AdagradMomentum,
-        {
-            **{name: name for name in ("momentum", "beta2", "exponent")},
-            "epsilon": "eps",
-            "use_nesterov": "nesterov",
-            "initial_accumulator_value": "initial_accumulator",
-            "initial_momentum_value": "initial_momentum",
-        },
-        {},
+        "momentum beta2 exponent epsilon use_nesterov initial_accumulator_value initial_momentum_value",
     ),
     "FTRLOptimizerSpec": (
         rules.FTRL,
-        {
-            **{name: name for name in ("learning_rate_power", "beta", "multiply_linear_by_learning_rate")},
-            "l1_regularization_strength": "l1",
-            "l2_regularization_strength": "l2",
-            "initial_accumulator_value": "initial_accumulator",
-            "initial_linear_value": "initial_linear",
-        },
-        {},
+        "learning_rate_power beta multiply_linear_by_learning_rate initial_accumulator_value initial_linear_value "
+        + _PENALTIES,
     ),
-    "LaPropOptimizerSpec": (
-        *(rules.LaProp, {"b1": "beta1", "b2": "beta2", "eps": "eps", "initial_slot_value": "initial_slot"}, {}),
-    ),
-    "F2AOptimizerSpec": (
-        rules.F2A,
-        {
-            "rho": "rho",
-            "l1_regularization_strength": "l1",
-            "l2_regularization_strength": "l2",
-            "max_lr_multiplier": "max_multiplier",
-            "initial_accumulator_value": "initial_accumulator",
-        },
-        {},
-    ),
+    "LaPropOptimizerSpec": (rules.LaProp, "b1 b2 eps initial_slot_value"),
+    "F2AOptimizerSpec": (rules.F2A, "rho max_lr_multiplier initial_accumulator_value " + _PENALTIES),
 }
-"""SparseCore's optimizers: the rule, its fields by theirs (the learning rate besides), and fields that they fix."""
+"""SparseCore's optimizers: the rule, and its fields by their names there, besides the learning rate."""
+
+OURS: Final = {
+    **{"beta_1": "beta1", "beta_2": "beta2", "b1": "beta1", "b2": "beta2", "epsilon": "eps"},
+    **{"use_nesterov": "nesterov", "max_lr_multiplier": "max_multiplier"},
+    **{f"l{n}_regularization_strength": f"l{n}" for n in (1, 2)},
+}
+"""Fields that have another name here. Those of the first slots lack ``_value``."""
 
 
 def lower(table: TableSpec) -> str:
@@ -261,6 +244,10 @@ def from_specs(specs: Any) -> Any:
     return jax.tree.map(back, specs, is_leaf=lambda leaf: isinstance(leaf, library.FeatureSpec))
 
 
+def _fields(names: str) -> dict[str, str]:
+    return {theirs: OURS.get(theirs, theirs.removesuffix("_value")) for theirs in names.split()}
+
+
 def _rule(optimizer: Any) -> Rule:
     """Return the rule of one of SparseCore's optimizers, or the one that `to_specs` put there."""
     if isinstance(rule := getattr(optimizer, "rule", None), Rule):
@@ -268,8 +255,9 @@ def _rule(optimizer: Any) -> Rule:
     name = type(optimizer).__name__
     if name not in OWN:
         raise ValueError(f"{name} has no rule here: write its equation as a sparrow.Rule")
-    kind, names, fixed = OWN[name]
-    given = {ours: getattr(optimizer, theirs) for theirs, ours in names.items()}
+    kind, names = OWN[name]
+    given = {ours: getattr(optimizer, theirs) for theirs, ours in _fields(names).items()}
+    fixed = {"eps": 0.0} if kind is rules.Adagrad else {}
     return kind(learning_rate=optimizer.learning_rate, **given, **fixed)
 
 

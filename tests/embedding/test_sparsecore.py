@@ -146,8 +146,8 @@ def test_specs_there_and_back(library):
 
 def test_a_sparsecore_optimizer_becomes_its_rule(library):
     """By the names of its fields; the rules themselves are compared with its numbers in tests of rules."""
-    for name, (kind, names, fixed) in sparsecore.OWN.items():
-        own = getattr(library, name, None)
+    for name, (kind, fields) in sparsecore.OWN.items():
+        own, names = getattr(library, name, None), sparsecore._fields(fields)
         defaults = {theirs: getattr(kind(), ours) for theirs, ours in names.items()}
         given = own() if own else type(name, (Spec,), {})(learning_rate=0.25, **defaults)
         rule = sparsecore._rule(given)
@@ -156,7 +156,7 @@ def test_a_sparsecore_optimizer_becomes_its_rule(library):
         assert {ours: getattr(rule, ours) for ours in names.values()} == {
             ours: getattr(given, theirs) for theirs, ours in names.items()
         }
-        assert all(getattr(rule, field) == value for field, value in fixed.items())
+        assert kind is not sp.rules.Adagrad or rule.eps == 0
 
 
 @pytest.mark.parametrize(
