@@ -131,14 +131,9 @@ def replaced(name: str, given: Any, find: Callable[[npt.NDArray[np.uint64]], npt
     """Return the input of a feature with the numbers that ``find`` has for its raw ids; -1 where an id is missing."""
     values, offsets, weights, missing, _ = read_input(name, hash_strings(given))
     ids = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64, copy=False).view(np.uint64)
-    if missing is not None and not missing.any():
-        missing = None
-    shape = np.shape(given) if isinstance(given, np.ndarray) and given.dtype != object else None
-    if shape is None and offsets is None:
-        shape = (len(ids),)
-    rows = find(ids if missing is None else ids[~missing])
-    if missing is not None:
-        full = np.full(len(missing), -1, np.int32)
-        full[~missing] = rows
-        rows = full
-    return rows.reshape(shape) if shape is not None else Ragged(rows, offsets, weights)
+    rows = np.full(len(ids), -1, np.int32)
+    there: Any = slice(None) if missing is None else ~missing
+    rows[there] = find(ids[there])
+    if isinstance(given, np.ndarray) and given.dtype != object:
+        return rows.reshape(np.shape(given))
+    return rows if offsets is None else Ragged(rows, offsets, weights)
