@@ -1,7 +1,7 @@
 """Next items from histories: quality of SASRec and HSTU on data with known transitions, and speed on two cores.
 
     python benchmarks/next_items.py quality >> TABLE                # three seeds, SASRec and HSTU side by side
-    python benchmarks/next_items.py quality --log data.parquet:user_id,movie_id,timestamp   # such as MovieLens
+    python benchmarks/next_items.py quality --rate 0.001 --log data.parquet:user_id,movie_id,timestamp    # MovieLens
     python benchmarks/next_items.py epoch                           # of ml-1m's shape, dim 50, 2 layers, length 200
     python benchmarks/next_items.py turns --torch PATH/bin/python   # steps in turns with a padded SASRec in PyTorch
 
@@ -119,15 +119,16 @@ def mapping(path: str, items: int, model: str, dim: int, length: int, batch: int
     }
 
 
-def judged(folder: str, items: int, model: str, seed: int, length: int, epochs: int) -> float:
+def judged(folder: str, items: int, model: str, seed: int, options: argparse.Namespace) -> float:
     """Train until the event before each user's last gets no better, and return NDCG@10 of the last ones."""
     name = f"{folder}/{model}{seed}"
-    given = mapping(
-        f"{folder}/log{seed}.parquet", items, model, 64, length, 128, epochs=epochs, seed=seed, negatives="all"
-    )
+    path, shape = f"{folder}/log{seed}.parquet", (64, options.length, 32)  # larger batches are too few steps
+    given = mapping(path, items, model, *shape, epochs=options.epochs, seed=seed, negatives="all")
+    for part in ("sparse_optimizer", "dense_optimizer"):
+        given["train"][part]["learning_rate"] = options.rate
     given["data"]["histories"]["last"] = 2
-    stop = {"metric": "catalog_ndcg_at_10", "mode": "max", "patience": 5}
-    given["evaluate"].update(every_epochs=5, early_stopping=stop)
+    stop = {"metric": "catalog_ndcg_at_10", "mode": "max", "patience": 4}
+    given["evaluate"].update(every_epochs=2, early_stopping=stop)
     pathlib.Path(f"{name}.json").write_text(json.dumps(given))
     sparrow = [sys.executable, "-m", "sparrow.cli"]
     own = {**os.environ, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}  # a core each
@@ -151,8 +152,7 @@ def quality(options: argparse.Namespace) -> None:
             items = options.items if options.log is None else int(log["item"].max()) + 1
             pq.write_table(pa.table(log), f"{folder}/log{seed}.parquet")
             counts.append([*counted(log, items, 2).values(), counted(log, items, 1)["transitions"]])
-            how = seed, options.length, options.epochs
-            jobs += [pool.submit(judged, folder, items, model, *how) for model in ("sasrec", "hstu")]
+            jobs += [pool.submit(judged, folder, items, model, seed, options) for model in ("sasrec", "hstu")]
         rows = []
         for seed, counted_ones in enumerate(counts):
             rows.append([*counted_ones, *(job.result() for job in jobs[2 * seed : 2 * seed + 2])])
@@ -341,7 +341,8 @@ if __name__ == "__main__":
     parser.add_argument("--users", type=int, default=2000, help="of generated data, as --items")
     parser.add_argument("--items", type=int, default=400)
     parser.add_argument("--length", type=int, default=200, help="the most events of a history")
-    parser.add_argument("--epochs", type=int, default=150, help="at most; training stops by the validation event")
+    parser.add_argument("--rate", type=float, default=0.005, help="the learning rate; less for fewer events")
+    parser.add_argument("--epochs", type=int, default=30, help="at most; training stops by the validation event")
     parser.add_argument("--torch", default=sys.executable, help="a Python with PyTorch")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()

@@ -72,12 +72,6 @@ class Drawn:
         return np.asarray((of_kind[kinds] + self.rng.integers(0, 2, len(kinds))) % max(count, 1))
 
 
-def as_list(values: Any) -> list[Any]:
-    """Return an array as plain values of Python."""
-    made: list[Any] = np.asarray(values).tolist()
-    return made
-
-
 Columns = dict[str, list[Any]]
 _VALUES: Final = 1000
 """The most ids of a column."""
@@ -101,15 +95,15 @@ def columns(config: Config, drawn: Drawn) -> Columns:
             column = name if label is None else label.source_column
             made.setdefault(column, _label(label, positive, lengths if candidates else None))
         if task.sample_weight:
-            made.setdefault(task.sample_weight, as_list(drawn.rng.uniform(0.5, 1.5, drawn.rows)))
+            made.setdefault(task.sample_weight, drawn.rng.uniform(0.5, 1.5, drawn.rows).tolist())
         keys = [key for loss in task.losses for key in loss.key_columns]
         keys += [use.group_by for use in (*task.metrics, *task.train_metrics) if use.group_by]
         for key in keys:
-            made.setdefault(key, as_list(drawn.rng.integers(0, 8, drawn.rows)))
+            made.setdefault(key, drawn.rng.integers(0, 8, drawn.rows).tolist())
     if data.cost is not None:
-        made.setdefault(data.cost.column, as_list(drawn.rng.integers(1, _LONGEST, drawn.rows)))
+        made.setdefault(data.cost.column, drawn.rng.integers(1, _LONGEST, drawn.rows).tolist())
     if data.negatives is not None and (user := data.negatives.user_column) is not None:
-        made.setdefault(user, as_list(drawn.below(user, 20)))
+        made.setdefault(user, drawn.below(user, 20).tolist())
     return made
 
 
@@ -130,12 +124,8 @@ def of_features(features: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> 
 def has_candidates(config: Config) -> bool:
     """Return whether an example has several candidates, each with its label."""
     group = getattr(need(config.model, "model").architecture, "candidate_group", None)
-    features = {feature.name: feature for feature in need(config.data, "data").features}
-    return any(
-        features[name].sequence_length
-        for name in need(config.model, "model").groups.get(group or "", ())
-        if name in features
-    )
+    members = need(config.model, "model").groups.get(group or "", ())
+    return any(feature.sequence_length for feature in need(config.data, "data").features if feature.name in members)
 
 
 def _label(label: Any, positive: npt.NDArray[np.bool_], lengths: npt.NDArray[np.int64] | None) -> list[Any]:
@@ -147,10 +137,8 @@ def _label(label: Any, positive: npt.NDArray[np.bool_], lengths: npt.NDArray[np.
         high = 7  # the bits of three actions
     elif label is not None and label.bitmask is not None:
         high = label.bitmask
-    values = as_list(np.where(positive, high, low))
-    if lengths is None:
-        return values
-    return [[value] * length for value, length in zip(values, lengths.tolist(), strict=True)]
+    values: list[Any] = np.where(positive, high, low).tolist()
+    return values if lengths is None else [[value] * n for value, n in zip(values, lengths.tolist(), strict=True)]
 
 
 def _entries(feature: Any, drawn: Drawn, column: str, lengths: npt.NDArray[np.int64]) -> list[Any]:
@@ -159,7 +147,7 @@ def _entries(feature: Any, drawn: Drawn, column: str, lengths: npt.NDArray[np.in
     if feature.vocabulary is not None:
         words = feature.words.words
         return [str(words[i]) for i in drawn.elements(column, len(words), lengths)]
-    return as_list(drawn.elements(column, min(feature.num_rows, _VALUES), lengths))
+    return list(drawn.elements(column, min(feature.num_rows, _VALUES), lengths).tolist())
 
 
 def _parts(values: list[Any], lengths: npt.NDArray[np.int64], separator: str | None) -> list[Any]:
@@ -179,13 +167,13 @@ def _id(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
 def _raw(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
     column = feature.columns[0]
     if feature.dim == 1:
-        return {column: as_list(drawn.numbers(column, (drawn.rows,)))}
-    values = as_list(drawn.numbers(column, (drawn.rows, feature.dim)).round(4))
+        return {column: drawn.numbers(column, (drawn.rows,)).tolist()}
+    values = drawn.numbers(column, (drawn.rows, feature.dim)).round(4).tolist()
     return {column: values if feature.separator is None else [feature.separator.join(map(str, row)) for row in values]}
 
 
 def _combo(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
-    return {column: as_list(drawn.below(column, 9)) for column in feature.cross}
+    return {column: drawn.below(column, 9).tolist() for column in feature.cross}
 
 
 def _sequence(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
@@ -196,7 +184,7 @@ def _sequence(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Col
 def _raw_sequence(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
     numbers = drawn.rng.uniform(0, 1, (int(lengths.sum()), feature.dim)).round(3)
     if feature.separator is None:
-        values = as_list(numbers[:, 0]) if feature.dim == 1 else as_list(numbers)
+        values = numbers[:, 0].tolist() if feature.dim == 1 else numbers.tolist()
     else:
         values = [(feature.value_separator or "").join(map(str, row)) for row in numbers.tolist()]
     return {feature.columns[0]: _parts(values, lengths, feature.separator)}

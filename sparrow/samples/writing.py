@@ -63,7 +63,7 @@ def write(config: Config, folder: str | Path, rows: int, seed: int = 0) -> Confi
         changed[name] = _stored(folder, name, own)
         made = made or own
     if data.negatives is not None:
-        changed["negatives"] = _negatives(config, folder, of_items, made, seed)
+        changed["negatives"] = _negatives(data.negatives, folder, of_items, made, seed)
     if data.tree is not None:
         sources: dict[str, Any] = {"nodes": _inside(data.tree.nodes, _stored(folder, "nodes", nodes))}
         if data.tree.ancestors is not None:
@@ -92,11 +92,8 @@ def _with_words(feature: Any, folder: Path) -> Any:
     return dataclasses.replace(feature, vocabulary=str(path))
 
 
-def _negatives(config: Config, folder: Path, of_items: Columns, rows: Columns, seed: int) -> Any:
-    given = need(config.data, "data").negatives
-    if given is None:
-        return None
-    source = _stored(folder, "items", _stored_items(config, of_items))
+def _negatives(given: Any, folder: Path, of_items: Columns, rows: Columns, seed: int) -> Any:
+    source = _stored(folder, "items", _stored_items(given, of_items))
     changed: dict[str, Any] = {"items": _inside(given.items, source)}
     for number, name in enumerate(("positives", "hard")):
         of_users = getattr(given, name)
@@ -108,7 +105,7 @@ def _negatives(config: Config, folder: Path, of_items: Columns, rows: Columns, s
 
 
 def _inside(source: Any, stored: Parquet) -> Any:
-    """Return the stored table; inside of a source that splits a column, where the config has one."""
+    """Return the stored table; within a source that splits a column, where the config has one."""
     return Split(stored, source.column, source.separator, source.into) if isinstance(source, Split) else stored
 
 
@@ -126,17 +123,13 @@ def _items(config: Config, seed: int) -> Columns:
         return {}
     ids = _ids(config, negatives.id_column)
     made = columns(config, Drawn(np.arange(len(ids)) % KINDS, np.random.default_rng(seed)))
-    features = {feature.name: feature for feature in need(config.data, "data").features}
-    groups = [negatives.group, getattr(need(config.model, "model").architecture, "item_augment", negatives.group)]
-    members = [
-        name for group in groups for name in need(config.model, "model").groups.get(group, ()) if name in features
-    ]
-    names = [column for name in members for column in features[name].columns]
-    source = negatives.items
-    if isinstance(source, Split):
-        names += source.into
-    kept = {name: made[name] for name in dict.fromkeys(names) if name in made}
-    return {**kept, negatives.id_column: ids}
+    model, features = need(config.model, "model"), need(config.data, "data").features
+    groups = (negatives.group, getattr(model.architecture, "item_augment", negatives.group))
+    members = {name for group in groups for name in model.groups.get(group, ())}
+    names = [column for feature in features if feature.name in members for column in feature.columns]
+    if isinstance(negatives.items, Split):
+        names += negatives.items.into
+    return {**{name: made[name] for name in names if name in made}, negatives.id_column: ids}
 
 
 def _join(rows: Columns, items: Columns, drawn: Drawn) -> Columns:
@@ -146,19 +139,12 @@ def _join(rows: Columns, items: Columns, drawn: Drawn) -> Columns:
     return {**rows, **{name: [values[i] for i in chosen] for name, values in items.items()}}
 
 
-def _stored_items(config: Config, items: Columns) -> Columns:
+def _stored_items(negatives: Any, items: Columns) -> Columns:
     """Return the items as their source reads them: attributes joined in one column, or columns of their own."""
-    negatives = need(config.data, "data").negatives
-    if negatives is None:
-        return {}
-    identity = negatives.items_id_column or negatives.id_column
-    made: Columns = dict(items)
-    if isinstance(negatives.items, Split):
-        made = {negatives.items.column: _joined(items, negatives.items)}
-    made[identity] = items[negatives.id_column]
-    if negatives.weight_column is not None:
-        made[negatives.weight_column] = [1.0] * len(made[identity])
-    return made
+    source, ids = negatives.items, items[negatives.id_column]
+    made = {source.column: _joined(items, source)} if isinstance(source, Split) else dict(items)
+    made[negatives.items_id_column or negatives.id_column] = ids
+    return made if negatives.weight_column is None else {**made, negatives.weight_column: [1.0] * len(ids)}
 
 
 def _pairs(users: list[Any], items: list[Any], names: tuple[str, str], seed: int) -> Columns:
@@ -185,33 +171,26 @@ def _nodes(config: Config, seed: int) -> tuple[Columns, Columns, list[int]]:
     count, first = len(levels), begins[-1]
     drawn = Drawn(np.arange(count) % KINDS, np.random.default_rng(seed))
     made = columns(config, drawn) | {given.id_column: list(range(count))}
-    identity = given.nodes_id_column or given.id_column
     if given.level_column is not None:
         made[given.level_column] = levels
-    nodes: Columns = {identity: list(range(count))}
-    if isinstance(given.nodes, Split):
-        nodes[given.nodes.column] = _joined(made, given.nodes)
-    else:
-        nodes = made | nodes
+    nodes = {given.nodes.column: _joined(made, given.nodes)} if isinstance(given.nodes, Split) else made
+    nodes[given.nodes_id_column or given.id_column] = list(range(count))
     if given.parent_column is not None:
         nodes[given.parent_column] = parents
     if given.weight_column is not None:
         nodes[given.weight_column] = [1.0] * count
-    above = [(leaf, node) for leaf in range(first, count) for node in _ancestors(leaf, parents)]
     edges: Columns = {}
     if given.ancestors is not None:
+        above = []
+        for leaf in range(first, count):
+            node = leaf
+            while node:
+                node = parents[node]
+                above.append((leaf, node))
         leaves, ancestors = zip(*above, strict=True)
         edges = {given.ancestors.leaf_column: list(leaves), given.ancestors.ancestor_column: list(ancestors)}
         edges["weight"] = [1.0] * len(above)
     return nodes, edges, list(range(first, count))
-
-
-def _ancestors(node: int, parents: list[int]) -> list[int]:
-    found = []
-    while node:
-        node = parents[node]
-        found.append(node)
-    return found
 
 
 def _joined(made: Columns, source: Split) -> list[Any]:

@@ -124,9 +124,6 @@ class CandidateRanker(nnx.Module):
         return self.candidates.outputs(self.towers(dict.fromkeys(self.tasks, y)), found)
 
 
-Postprocessor = Literal["layernorm", "l2norm"]
-
-
 class History(nnx.Module):
     """The elements of a history as an `HSTU` reads them: content, plus action where there is one, and times.
 
@@ -207,7 +204,7 @@ class DlrmHSTU(CandidateRanker):
         hstu: HSTU,
         task_towers: tuple[TaskTower, ...],
         mlp: MLP | None = None,
-        postprocessor: Postprocessor = "layernorm",
+        postprocessor: Literal["layernorm", "l2norm"] = "layernorm",
         rngs: nnx.Rngs,
     ) -> None:
         optional = ("contextual", "uih_action", "uih_timestamp", "candidate_timestamp")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -124,12 +124,14 @@ class ChannelLayers(nnx.Module):
         self.watched = self._optional(model, inputs, "watchtime", needs_watch)
         width = self.group.sequences.dim
         self.content: ContentTokens | None = nnx.data(None)
-        self.linear, self.candidate_linear = nnx.data(None), nnx.data(None)
+        self.linear: Any = nnx.data(None)
+        self.candidate_linear: Any = nnx.data(None)
         if channel.content is not None and candidate_dim:
             self.content = ContentTokens(channel.content, width, candidate_dim, dim, rngs=rngs)
         else:
             self.linear = nnx.Linear(width, dim, rngs=rngs)
-            self.candidate_linear = nnx.Linear(candidate_dim, dim, rngs=rngs) if candidate_dim else nnx.data(None)
+            if candidate_dim:
+                self.candidate_linear = nnx.Linear(candidate_dim, dim, rngs=rngs)
         self.actions = nnx.data(None) if channel.actions is None else ActionTokens(channel.actions, dim, rngs=rngs)
         as_one = channel.concat_contextual_features
         self.context = ContextTokens(model, inputs, dim, as_one=as_one, rngs=rngs)
@@ -153,10 +155,11 @@ class ChannelLayers(nnx.Module):
         """Return the tokens of the history, and the most that an example may have."""
         found = self.group.sequence(acts, numbers)
         rows = found.rows
-        x = _made(self.linear, rows.values) if self.content is None else self.content.history(rows.values)
-        if self.actions is not None and self.acted is not None:
-            watched = None if self.watched is None else _numbers(self.watched, acts, numbers, x.shape[0])
-            acted = self.actions.history(_numbers(self.acted, acts, numbers, x.shape[0]), watched)
+        x = self.linear(rows.values) if self.content is None else self.content.history(rows.values)
+        if self.actions is not None:
+            parts = (self._numbers(group, acts, numbers) for group in (self.acted, self.watched))
+            read: list[Any] = [None if each is None else each.rows.values[: x.shape[0], 0] for each in parts]
+            acted = self.actions.history(*read)
             x = x[: acted.shape[0]] + acted
         return rows._replace(values=x), found.values.shape[1]
 
@@ -164,45 +167,32 @@ class ChannelLayers(nnx.Module):
         """Return a vector for each candidate, ``(batch, candidates, dim)``; ``stamps`` are their times."""
         history, most = self._tokens(acts, numbers)
         rows = candidates.rows
-        x = rows.values
-        x = _made(self.candidate_linear, x) if self.content is None else self.content.candidates(x)
+        x = self.candidate_linear(rows.values) if self.content is None else self.content.candidates(rows.values)
         if self.actions is not None:
             x = x + self.actions.candidates()
         context = self.context(acts, numbers, history.lengths, x.dtype)
         made = rows._replace(values=x.astype(history.values.dtype))
-        given = self._stamps(acts, numbers), stamps
-        y, layout = self.layers(Tokens(context, history, made, most, candidates.values.shape[1], *given))
+        times = self._numbers(self.times, acts, numbers)
+        y, layout = self.layers(Tokens(context, history, made, most, candidates.values.shape[1], times, stamps))
         return self.post(layout.of_candidates(y), stamps)
 
     def states(self, acts: Arrays, numbers: Arrays, request: jax.Array | None) -> tuple[jax.Array, Layout, Rows]:
         """Return the state of each token, ``(tokens, dim)``, where they are, and the features of the elements."""
         history, most = self._tokens(acts, numbers)
         context = self.context(acts, numbers, history.lengths, history.values.dtype)
-        times = self._stamps(acts, numbers)
+        times = self._numbers(self.times, acts, numbers)
         y, layout = self.layers(Tokens(context, history, no_rows(history), most, 0, times, request=request))
         return y, layout, self.group.sequence(acts, numbers).rows
 
     def newest(self, acts: Arrays, numbers: Arrays, request: jax.Array | None) -> jax.Array:
         """Return the vector of the newest token, ``(batch, dim)``; zeros where there is none."""
         y, layout, history = self.states(acts, numbers, request)
-        newest, times = layout.newest(y), self._stamps(acts, numbers)
-        if self.channel.time_periods and times is not None:
+        times, at = self._numbers(self.times, acts, numbers), None
+        if times is not None:
             at = jnp.take_along_axis(times.clean[..., 0], jnp.maximum(history.lengths - 1, 0)[:, None], axis=1)[:, 0]
-            newest = self.post(newest, jnp.where(history.lengths > 0, at, 0))
-        else:
-            newest = self.post(newest, None)
+            at = jnp.where(history.lengths > 0, at, 0)
+        newest = self.post(layout.newest(y), at)
         return jnp.where((layout.context + history.lengths > 0)[:, None], newest, 0)
 
-    def _stamps(self, acts: Arrays, numbers: Arrays) -> Sequence | None:
-        return None if self.times is None else single_number(self.times, acts, numbers)
-
-
-def _numbers(group: SequenceGroup, acts: Arrays, numbers: Arrays, size: int) -> jax.Array:
-    """Return the numbers of a group of one sequence as rows, at most ``size``, float32."""
-    return single_number(group, acts, numbers).rows.values[:size, 0]
-
-
-def _made(layer: nnx.Linear | None, x: jax.Array) -> jax.Array:
-    assert layer is not None  # or there is a `Content`
-    y: jax.Array = layer(x)
-    return y
+    def _numbers(self, group: SequenceGroup | None, acts: Arrays, numbers: Arrays) -> Sequence | None:
+        return None if group is None else single_number(group, acts, numbers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -44,9 +45,7 @@ class Pass:
     def taken(self, shape: tuple[int, ...]) -> jax.Array:
         """(batch, places, *shape): the next numbers of each known token."""
         assert self.past is not None
-        width = 1
-        for size in shape:
-            width *= size
+        width = math.prod(shape)
         held = self.past.held[:, :, self._read : self._read + width]
         self._read += width
         return held.reshape(*held.shape[:2], *shape)
