@@ -1,4 +1,4 @@
-"""FBGEMM and PyTorch, for benchmarks/cpu.py. Runs in an environment of its own and takes orders as JSON lines.
+"""FBGEMM and PyTorch, for benchmarks/cpu.py. Runs in a separate environment, and takes commands as JSON lines.
 
 ``{"make": [workload, peer, optimizer]}``   sets a peer up; answers {"ok": true} or {"error": why}
 ``{"run": operation, "block": [i, ..], "threads": n, "warm_up": seconds}``

@@ -1,4 +1,4 @@
-"""A dynamic table of raw 64-bit ids against a vocabulary made beforehand: the AUC of both, over several seeds.
+"""A dynamic table of raw 64-bit ids against a vocabulary that is built first: the AUC of both, over several seeds.
 
     python benchmarks/dynamic.py                     # writes benchmarks/results/dynamic.md
     python benchmarks/dynamic.py --ratings 40000 --seeds 2 --no-write

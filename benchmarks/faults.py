@@ -1,4 +1,4 @@
-"""File operations that fail, or kill the process: a small library that is loaded before all others."""
+"""Make file operations fail, or kill the process, by a small library that is loaded before all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The feed stage by stage: what each stage alone gives with 1 to many threads, without queues between them.
+"""The feed stage by stage: the speed of each stage by itself, with 1 to many threads and no queues between stages.
 
     python benchmarks/feed.py                               # all workloads of benchmarks/train.py
     python benchmarks/feed.py --examples 65536 --rows 1000 --group 8192 --seconds 0.2 --threads 1,2

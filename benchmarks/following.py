@@ -1,4 +1,4 @@
-"""The cost of following files: training on files that are followed beside training on a list of the same files.
+"""The cost of following files: training on followed files compared with training on a list of the same files.
 
     python -m benchmarks.following [--files 24] [--rows 32768] [--turns 3]
 

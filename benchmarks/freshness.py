@@ -1,4 +1,4 @@
-"""From an event to an answer that knows it: clicks, files, training, deltas, a server, requests, on one machine.
+"""Time from an event to an answer that has learned from it: files, training, deltas, a server, on one machine.
 
     python -m benchmarks.freshness [--seconds 120] [--events 20000] [--every 2] [--file-seconds 0.5]
 

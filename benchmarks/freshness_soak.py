@@ -1,4 +1,4 @@
-"""An hour of a stream, with kills: nothing is lost, each answer is of one version, and memory does not grow.
+"""A stream with kills, for an hour: no event is lost, each answer comes from one version, and memory does not grow.
 
     python -m benchmarks.freshness_soak FOLDER [--minutes 60] [--kill-minutes 45] [--kills 210] [--events 2000]
 

@@ -1,4 +1,4 @@
-"""Generate bad inputs and feed them to the package: each must give a result or one of its own errors, and soon.
+"""Generate bad inputs and feed them to the package: each must soon give a result or one of the package's own errors.
 
     python -m benchmarks.generated [--inputs 1000000] [--minutes 30] [--seed 0] [--only configs,ids]
 

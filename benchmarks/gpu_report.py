@@ -1,4 +1,4 @@
-"""The report of benchmarks/gpu.py for people."""
+"""The report of benchmarks/gpu.py in Markdown."""
 
 from __future__ import annotations
 

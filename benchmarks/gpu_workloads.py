@@ -1,4 +1,4 @@
-"""The GPU workloads: stacked tables, ids as recommendation data has them, fresh at every run."""
+"""The GPU workloads: stacked tables, ids with the frequencies of recommendation data, drawn for each run."""
 
 from __future__ import annotations
 

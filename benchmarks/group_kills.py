@@ -1,4 +1,4 @@
-"""Kills of one process of several, at random moments: the run comes back by itself, to the same bits.
+"""Kill one of several processes at random moments: the run restarts by itself, and ends with the same bits.
 
     python benchmarks/group_kills.py --kills 50 --seed 1
 

@@ -1,4 +1,4 @@
-"""Metrics against the way that the peers compute them, in one run on the CPU.
+"""Metrics compared with the methods of other libraries, in one run on the CPU.
 
     python benchmarks/metrics.py             # full size; writes benchmarks/results/metrics.md
     python benchmarks/metrics.py --quick     # the same at a hundredth of the size, nothing written

@@ -1,4 +1,4 @@
-"""The side-by-side programs of docs/migrate/, run again: the peer's in an environment of its own, ours in this one.
+"""The side-by-side programs of docs/migrate/, run again: the peer's in a separate environment, ours in this one.
 
     python benchmarks/migrate.py eformer=/venvs/eformer/bin/python torchrec=/venvs/torchrec/bin/python
 

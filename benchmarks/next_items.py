@@ -1,4 +1,4 @@
-"""Next items from histories: quality of SASRec and HSTU on data with known transitions, and speed on two cores.
+"""Next items from histories: quality of SASRec and HSTU on data with known transitions, and speed.
 
     python benchmarks/next_items.py quality >> TABLE                # three seeds, SASRec and HSTU side by side
     python benchmarks/next_items.py quality --rate 0.001 --log data.parquet:user_id,movie_id,timestamp    # MovieLens

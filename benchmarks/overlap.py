@@ -1,4 +1,4 @@
-"""How much of the exchange of rows a step hides: exact and patched steps, with a delay of the exchange and without.
+"""The share of the exchange that a step hides: exact and patched steps, with and without a delay of the exchange.
 
     python benchmarks/overlap.py [--seconds 60] [--devices 2] [--share 0.3] [--exponent 1.05]
 

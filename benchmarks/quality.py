@@ -1,4 +1,4 @@
-"""Quality on public data: models with fixed configs, beside figures that were published for the same protocol.
+"""Quality on public data: models with fixed configs, and published figures for the same protocol.
 
     python benchmarks/quality.py ml-1m                  # or ml-100k, or a folder with Criteo's train.txt
     python benchmarks/quality.py ml-1m --models deepfm,dssm --epochs 2 --write

@@ -1,4 +1,4 @@
-"""The data sets of `quality.py`, split as the papers did whose figures stand beside ours."""
+"""The data sets of `quality.py`, with the splits of the papers whose figures are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan for many devices beside real steps on 2, 4 and 8 virtual ones; `scaling.py --check` runs it.
+"""The plan for many devices compared with real steps on 2, 4 and 8 virtual devices; `scaling.py --check` runs it.
 
 Bytes: the all-to-alls in the compiled program of a step, against the plan's. Times: the devices share this machine's
 cores, so a step takes the sum of what its devices do, n times what `sparrow plan` gives for one::

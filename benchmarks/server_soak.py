@@ -1,4 +1,4 @@
-"""``sparrow serve`` under everything at once: many clients, hostile bodies, silent sockets, reloads, killed workers.
+"""``sparrow serve`` under many faults at once: many clients, hostile bodies, silent sockets, reloads, killed workers.
 
     python -m benchmarks.server_soak [--seconds 120] [--clients 200] [--workers 2 --kill 30] [--without hostile silent]
 

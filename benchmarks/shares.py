@@ -1,4 +1,4 @@
-"""Processor time of a process that reads its share of the data, over that of one that reads all: ``python shares.py``.
+"""Processor time of a process that reads its share of the data, relative to one that reads all: ``python shares.py``.
 
 Rows have 12 strings, 8 ids of 64 bits and 13 numbers; batches of 16,384 are read, converted and cut, not packed.
 """

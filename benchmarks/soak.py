@@ -1,4 +1,4 @@
-"""Make runs fail in every way, and check the guarantees afterwards.
+"""Make runs fail in many ways, and check the guarantees afterwards.
 
     python -m benchmarks.soak [--minutes 60] [--seed 0] [--only failing,damaged,killed,reading,sigkill]
 

@@ -1,4 +1,4 @@
-"""The first seconds of the command line: medians of five cold and five warm starts.
+"""Start-up time of the command line: medians of five cold and five warm starts.
 
 python benchmarks/start.py [--folder build/start] [--runs 5]
 

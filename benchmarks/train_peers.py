@@ -1,4 +1,4 @@
-"""The DeepFM of benchmarks/train.py in PyTorch. Runs in an environment of its own and takes orders as JSON lines.
+"""The DeepFM of benchmarks/train.py in PyTorch. Runs in a separate environment, and takes commands as JSON lines.
 
 ``{"make": {...}}``     builds the model for a workload's files; answers {"kind": what it is made of}
 ``{"train": workers}``  some passes over the files with ``workers`` processes; answers {"examples_per_second": number}

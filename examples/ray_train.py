@@ -1,4 +1,4 @@
-"""Train a config on a Ray cluster: one process of the run in each worker, begun again by Ray where one is lost.
+"""Train a config on a Ray cluster: one process of the run in each worker; Ray restarts all of them if one is lost.
 
     pip install "sparrow-rec[ray]"
     python examples/ray_train.py pipeline.yaml /shared/runs/first --workers 2 [--gpus 1] [FIELD=VALUE ...]

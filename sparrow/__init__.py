@@ -75,39 +75,8 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-__all__ = [
-    "Dynamic",
-    "Embedder",
-    "EmbeddingState",
-    "FeatureSpec",
-    "HostMemory",
-    "Jagged",
-    "Optimizer",
-    "PackedBatch",
-    "Placement",
-    "Ragged",
-    "RowGrads",
-    "Rule",
-    "Sequence",
-    "Sizes",
-    "TableSpec",
-    "__version__",
-    "backends",
-    "checkpoint",
-    "config",
-    "data",
-    "dense",
-    "exports",
-    "fit",
-    "guess",
-    "linen",
-    "losses",
-    "metrics",
-    "models",
-    "nnx",
-    "plan",
-    "rules",
-    "runs",
-    "schedules",
-    "serving",
-]
+__all__ = ["Dynamic", "Embedder", "EmbeddingState", "FeatureSpec", "HostMemory", "Jagged", "PackedBatch", "Placement"]
+__all__ += ["Ragged", "RowGrads", "Sequence", "Sizes", "TableSpec", "linen", "nnx"]
+__all__ += ["Optimizer", "Rule", "__version__", "backends", "fit", "guess", "plan"]
+__all__ += ["checkpoint", "config", "data", "dense", "exports", "losses", "metrics", "models"]
+__all__ += ["rules", "runs", "schedules", "serving"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.cli.command import OVERRIDES, arg
 from sparrow.cli.output import Mistake, note
-from sparrow.files import AnyPath
+from sparrow.files import AnyPath, at, replacing
 
 if TYPE_CHECKING:
     from sparrow.config import Config
@@ -118,18 +118,9 @@ def make_folder(folder: AnyPath) -> None:
         raise Mistake(f"{folder}: cannot be made: {error.strerror}") from None
 
 
-def check_output(path: str) -> None:
-    """Raise `DataError` where a Parquet file would get the name of another format, before anything is computed."""
-    from sparrow.files import at, check_parquet
-
-    check_parquet(at(path))
-
-
 def write_table(table: Any, path: str) -> None:
     """Write an Arrow table into a Parquet file, completely or not at all, and make its folder."""
     import pyarrow.parquet as pq
-
-    from sparrow.files import at, replacing
 
     make_folder(at(path).parent)
     with replacing(at(path)) as partial:

@@ -97,7 +97,7 @@ def train(options: argparse.Namespace) -> None:
     if options.config == own or (not is_remote(own) and os.path.realpath(options.config) == os.path.realpath(own)):
         own = ""
     if not own and not (options.resume or options.restarted) and options.onward is None:
-        raise Mistake(f"{options.config} is the own config of a run in {folder}; choose another --model-dir")
+        raise Mistake(f"{options.config} is the config of the run in {folder}; choose another --model-dir")
     with open(os.devnull, "w") if is_quiet() else contextlib.nullcontext() as stream:
         runs.train(
             loaded,
@@ -114,10 +114,10 @@ def _folder(options: argparse.Namespace, loaded: Config) -> str:
     folder = options.model_dir or loaded.model_dir
     if options.onward is not None:
         if options.model_dir not in (None, options.onward) or options.overwrite:
-            raise Mistake("--continue goes on in the folder of the run; leave --model-dir and --overwrite out")
+            raise Mistake("--continue uses the folder of the run; leave --model-dir and --overwrite out")
         folder = options.onward
         if not (at(folder) / "checkpoints").is_dir():
-            raise Mistake(f"{folder}: holds no run to continue")
+            raise Mistake(f"{folder}: holds no run to continue; name the folder of a run")
     if folder is None:
         raise Mistake("there is no folder for the model; add --model-dir FOLDER, or model_dir to the config")
     return str(folder)

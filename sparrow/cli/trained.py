@@ -21,9 +21,9 @@ from sparrow.cli.command import (
     names,
 )
 from sparrow.cli.group import GROUP
-from sparrow.cli.inputs import PATHS, check_output, loaded, make_folder, write_table
+from sparrow.cli.inputs import PATHS, loaded, make_folder, write_table
 from sparrow.cli.output import Mistake, note, out
-from sparrow.files import at
+from sparrow.files import at, check_parquet
 
 
 @command(
@@ -116,7 +116,7 @@ def predict(options: argparse.Namespace) -> None:
     predicted: Any
     if serving.is_export(options.model_dir):
         if options.overrides:
-            raise Mistake(f"an export has no config that {options.overrides[0]} could change; leave it out")
+            raise Mistake(f"an export has no config to change; leave {options.overrides[0]} out")
         if options.step is not None:
             raise Mistake("an export holds one model; leave --step out, or name the folder of the run")
         model = serving.load(options.model_dir, verify=options.verify)
@@ -158,7 +158,7 @@ _ID_COLUMN = arg("--id-column", help="the column of the ids in --items")
 )
 def recommend(options: argparse.Namespace) -> None:
     """Write the best items of each user, by two towers, a tree or codes, into a Parquet file."""
-    check_output(options.output)
+    check_parquet(at(options.output))
     model = loaded(options)
     items = {name: getattr(options, name) for name in ("id_column", "attributes", "batch_size")}
     index = model.item_index(options.items, **items)
@@ -185,7 +185,7 @@ def recommend(options: argparse.Namespace) -> None:
 def tree(options: argparse.Namespace) -> None:
     """Write a tree of items, for the model tdm, from the vectors of a trained one."""
     items = {name: getattr(options, name) for name in ("id_column", "attributes", "branches")}
-    check_output(options.output)
+    check_parquet(at(options.output))
     made = loaded(options).item_tree(options.items, **items)
     write_table(made, options.output)
     out(f"{made.num_rows} nodes on {made['level'][-1].as_py() + 1} levels to {options.output}")
@@ -225,7 +225,7 @@ def export(options: argparse.Namespace) -> None:
         lambda: exports.refuse(options.output, options.overwrite), Mistake
     )  # before the model is read, which takes a while
     if options.index is None and (options.id_column or options.attributes or options.approximate):
-        raise Mistake("--id-column, --attributes and --approximate are about the items of --index; give it too")
+        raise Mistake("--id-column, --attributes and --approximate describe the items of --index; add --index")
     run = runs.load(options.model_dir, step=options.step, log=note)
     program, state = run
     if not processes.is_first():

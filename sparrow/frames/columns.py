@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrow.config import ConfigError
-from sparrow.data import Feature, IdFeature, RawFeature
+from sparrow.data import Feature, IdFeature, RawFeature, is_list
 
 Kind = Literal["id", "number", "bag", "skip"]
 KINDS: Final = ("id", "number", "bag", "skip")
@@ -106,14 +106,14 @@ def read_column(
         return Reading(name, told, None, "left out: it holds no values")
     if isinstance(values.type, pa.BaseExtensionType):  # periods and intervals of pandas
         if kind is not None:
-            raise ConfigError(f"features['{name}']: {told} has no kind; make a column of strings or numbers of it")
+            raise ConfigError(f"features['{name}']: {told} cannot be a feature; convert it to strings or numbers")
         return Reading(name, told, None, f"left out: {told}; make a column of strings or numbers of it")
     if _is_nested(values.type):
         if kind is not None:
             raise ConfigError(f"features['{name}']: {_NESTED.format(told)}, and give these a kind")
         return Reading(name, told, None, f"left out: {_NESTED.format(told)}")
     own = _Column(name, values, complete, embedding_dim)
-    if _is_list(values.type):
+    if is_list(values.type):
         feature, words = own.of_lists(kind)
     else:
         feature, words = own.of_values(kind)
@@ -179,7 +179,7 @@ class _Column(NamedTuple):
             return RawFeature(self.name, dim=dim), f"{dim} numbers per row"
         if numbers:
             return None, "left out: lists of numbers of different lengths"
-        if _is_list(entries.type) or not (_is_text(entries.type) or pa.types.is_integer(entries.type)):
+        if is_list(entries.type) or not (_is_text(entries.type) or pa.types.is_integer(entries.type)):
             return None, f"left out: {entries.type} cannot be ids"
         return self._ids(entries, pooling="mean")
 
@@ -255,11 +255,6 @@ def _is_nested(kind: Any) -> bool:
     return bool(types.is_struct(kind) or types.is_map(kind) or types.is_union(kind))
 
 
-def _is_list(kind: Any) -> bool:
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
 def _parsed(texts: Any) -> Any | None:
     """Return strings that are all numbers as numbers; None: they are not."""
     trimmed = pc.utf8_trim_whitespace(texts.drop_null())
@@ -299,7 +294,7 @@ def without_repeats(readings: Sequence[Reading], table: Any, named: Collection[s
     codes = {}
     for reading in readings:
         feature = reading.feature
-        if feature is not None and feature.one_id == reading.column and not _is_list(table[reading.column].type):
+        if feature is not None and feature.one_id == reading.column and not is_list(table[reading.column].type):
             encoded = table[reading.column].combine_chunks().dictionary_encode()
             if len(encoded.dictionary) > FEW and not encoded.null_count:
                 codes[reading.column] = encoded.indices.to_numpy(zero_copy_only=False), len(encoded.dictionary)

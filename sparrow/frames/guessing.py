@@ -222,7 +222,7 @@ def guess(
     if is_next != (time is not None) or (is_next and (targets or len(item) > 1)):
         raise ConfigError(
             f"time= is for a log of choices without a target, one column in item= and one of the models "
-            f"{', '.join(HISTORIES)}; these need it"
+            f"{', '.join(HISTORIES)}; these models need time="
         )
     for name, value in (("embedding_dim", embedding_dim), ("batch_size", batch_size), ("epochs", epochs)):
         if value is not None:

@@ -64,10 +64,10 @@ def read_target(name: str, values: Any, loss: str | None = None, *, may_be_const
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         example = pc.unique(values)[:2].to_pylist()
         raise ConfigError(
-            f"target '{name}' must hold numbers, got {values.type} such as {example}; make it 0 and 1, or a number"
+            f"target '{name}' must hold numbers, got {values.type} such as {example}; convert it to 0 and 1, or numbers"
         ) from None
     if not may_be_constant and len(array) and (array == array[0]).all():
-        raise ConfigError(f"target '{name}' is {array[0]:g} in every row; there is nothing to learn")
+        raise ConfigError(f"target '{name}' is {array[0]:g} in every row; choose one with several values")
     if loss is None:
         loss = "binary_cross_entropy" if np.isin(array, (0.0, 1.0)).all() else "l2"
     usable = [each for each in losses.names() if losses[each].label_kind in METRICS and each not in ("bpr", "jrc")]
@@ -107,11 +107,11 @@ def _other_reading(array: npt.NDArray[np.float64]) -> str:
     >>> _other_reading(np.array([0.0, 2.0, 1.0])), _other_reading(np.array([0.5, 1.0, 1.5]))
     ('; for 3 classes, choose the loss softmax_cross_entropy', '')
     >>> _other_reading(np.array([-1.0, 1.0]))
-    '; for yes or no, make it 0 and 1'
+    '; for yes or no, convert it to 0 and 1'
     """
     values = np.unique(array)
     if len(values) == 2:
-        return "; for yes or no, make it 0 and 1"
+        return "; for yes or no, convert it to 0 and 1"
     if 2 < len(values) <= FEW_CLASSES and (values == np.arange(len(values))).all():
         return f"; for {len(values)} classes, choose the loss softmax_cross_entropy"
     return ""

@@ -5,7 +5,7 @@ memory), `curves` (ROC, precision, calibration), `page` (importance of features)
 `facts` (config, versions). Charts are SVG made here (`chart`, `axis`); a small script adds hover values.
 """
 
-from sparrow.reports.facts import Compared, compare
+from sparrow.reports.facts import Compared, compare, is_lower_better
 from sparrow.reports.formatting import duration, size
 from sparrow.reports.page import IMPORTANCE, inline, run_charts, unshared, write_report
 from sparrow.reports.recorded import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC, RecordedRun, write_json

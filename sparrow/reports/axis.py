@@ -1,4 +1,4 @@
-"""`Axis`: values to places, with round ticks."""
+"""`Axis`: the places of values, with round ticks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Axis:
             low, high = min(low, 0.0), max(high, 0.0)
         if low < high and (short := least * max(abs(low), abs(high)) - (high - low)) > 0:
             low, high = low - short / 2, high + short / 2
-        if low == high:  # one value alone stands in the middle
+        if low == high:  # a single value stands in the middle
             margin = abs(low) * 0.1 or 1.0
             low, high = low - margin, high + margin
             tight = False
@@ -73,7 +73,7 @@ class Axis:
         return cls(title, 10.0**first, 10.0**last, True, tuple(ticks))
 
     def at(self, value: float) -> float:
-        """Where a value stands: 0 at the low end, 1 at the high end; NaN where it has no place."""
+        """Return the place of a value: 0 at the low end, 1 at the high end; NaN if it has none."""
         if not math.isfinite(value) or (self.log and value <= 0):
             return math.nan
         if self.log:
@@ -82,7 +82,7 @@ class Axis:
 
 
 def round_ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten between two numbers: about ``count`` of them, never less than two.
+    """Return about ``count`` multiples of 1, 2 or 5 times a power of ten between two numbers, at least two.
 
     >>> round_ticks(0, 488, 5), round_ticks(0.61, 0.74)
     ([0.0, 100.0, 200.0, 300.0, 400.0], [0.65, 0.7])
@@ -100,11 +100,11 @@ def _multiples(low: float, high: float, step: float) -> list[float]:
 
 
 def _clean(value: float) -> float:
-    """Without the noise of binary fractions: 0.3, not 0.30000000000000004."""
+    """Return the value without the noise of binary fractions: 0.3, not 0.30000000000000004."""
     return float(f"{value:.12g}")
 
 
 def is_wide(values: Sequence[float]) -> bool:
-    """Whether values that are all above 0 spread over so much that a logarithmic axis shows them better."""
+    """Return whether values, all above 0, have so wide a range that a logarithmic axis shows them better."""
     kept = [value for value in values if math.isfinite(value)]
     return bool(kept) and min(kept) > 0 and max(kept) / min(kept) >= 50

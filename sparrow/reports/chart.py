@@ -76,12 +76,12 @@ class Series:
     Attributes:
       name: for the legend.
       x, y: the points; NaN makes a gap.
-      color: which color of the palette; past its end, colors come again with dashes.
+      color: the number of the color; after the last one, colors repeat with dashes.
       points: whether every point has a dot.
       faint: drawn thinner, behind the others.
       line: whether points are joined.
-      about: for each point, more words for its hover text.
-      ring: the x of a point that has a ring around it; None: none has.
+      about: further words of hover texts, by point.
+      ring: the x of a point with a ring around it, if any.
     """
 
     name: str
@@ -100,17 +100,17 @@ class Chart:
     """A titled drawing.
 
     Attributes:
-      title: above it.
+      title: the words above it.
       series: the lines that it draws.
       x, y: its axes.
-      note: a line below it.
+      note: the words below it.
       diagonal: whether to draw the line on which x equals y.
       bars: whether the series are bars that stand on the axis.
-      legend: whether one line alone is named as well.
+      legend: whether the legend names a single line too.
       value: a number that belongs to the title, such as an area.
       id: of the HTML element; its title unless given.
       marks: vertical lines.
-      epochs: the x at which each epoch ends: a second axis above the drawing.
+      epochs: the x at which each epoch ends, for a second axis above the drawing.
     """
 
     title: str
@@ -302,7 +302,7 @@ def _xy(x: float, y: float) -> str:
 
 
 def _json(data: Any) -> str:
-    """JSON that cannot end the script element that holds it."""
+    """Return JSON that cannot end the script element around it."""
     text = json.dumps(data, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -312,7 +312,7 @@ MOST: Final = 1024
 
 
 def thinned(values: Sequence[float], most: int = MOST) -> list[int]:
-    """Which points to keep: the first, the last, and the lowest and highest of each stretch, so that no peak is lost.
+    """Return the points to keep: the first, the last, and the lowest and highest of each stretch.
 
     >>> thinned([0.0, 1.0, 9.0, 1.0, 0.0, 1.0, 1.0, 2.0], most=4)
     [0, 2, 4, 7]

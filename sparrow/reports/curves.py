@@ -56,7 +56,7 @@ class Scored:
 
     @classmethod
     def of(cls, held: Mapping[str, Any]) -> Scored:
-        """From a task of curves.json."""
+        """Return the rows of a task of curves.json."""
         return cls(*(np.asarray(held[field.name], np.float64) for field in dataclasses.fields(cls)))
 
     @property
@@ -65,8 +65,8 @@ class Scored:
 
     @property
     def roc_area(self) -> float:
-        """The area under `roc`; NaN where all labels are alike."""
-        from sparrow.metrics import roc_area  # imports JAX, as all of them do: only where there are curves
+        """The area under `roc`; NaN where all labels are equal."""
+        from sparrow.metrics import roc_area  # imports JAX: only where there are curves
 
         return float(roc_area(self._counts, np, add_origin=True))
 
@@ -85,14 +85,14 @@ class Scored:
         return false / max(false[-1], 1e-300), true / max(true[-1], 1e-300)
 
     def precision_recall(self) -> tuple[Floats, Floats]:
-        """Recall and precision, from the highest score down."""
+        """Return recall and precision, from the highest score down."""
         from sparrow.metrics import rates_from_the_top
 
         false, true = rates_from_the_top(self._counts, np)
         return true / max(true[-1], 1e-300), true / (true + false)
 
     def calibration(self) -> tuple[Floats, Floats, Floats]:
-        """Mean prediction, share of positive rows and weight of rows, in groups of neighboring scores."""
+        """Return mean prediction, share of positive rows and weight of rows, in groups of neighboring scores."""
         weight = self.positive + self.negative
         rows, (predicted, found) = grouped(weight, weight * self.score, self.positive)
         return predicted, found, rows

@@ -19,7 +19,7 @@ LONG = 20
 
 
 def flat(values: Any, path: str = "") -> dict[str, str]:
-    """Every value of a config by its path, as overrides write it.
+    """Return the values of a config by path, as overrides write it.
 
     >>> flat({"train": {"steps": 5, "summaries": ["loss"]}})
     {'train.steps': '5', 'train.summaries[0]': 'loss'}
@@ -53,7 +53,7 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def comparison_html(runs: Sequence[RecordedRun]) -> str:
-    """Two tables: the last numbers of each run, and the fields in which the configs differ."""
+    """Return two tables: the last numbers of each run, and the fields in which the configs differ."""
     held = compared(runs)
     numbers = {name: [MISSING if v is None else precise(v) for v in values] for name, values in held.numbers.items()}
     steps = {"last step": [f"{run.last_step:,}" for run in runs]}
@@ -92,14 +92,14 @@ def config_html(runs: Sequence[RecordedRun]) -> str:
 
 
 def environment_html(runs: Sequence[RecordedRun]) -> str:
-    """Versions, machine and dates, a column a run."""
+    """Return versions, machine and dates, in a column per run."""
     facts = [environment_facts(run) for run in runs]
     names = dict.fromkeys(name for values in facts for name in values)
     return _table(runs, "", {name: [values.get(name, MISSING) for values in facts] for name in names})
 
 
 def environment_facts(run: RecordedRun) -> dict[str, str]:
-    """In words."""
+    """Return versions, machine and dates, in words."""
     held = run.environment
     facts: dict[str, str] = {}
     sessions = held.get("sessions", [])
@@ -130,7 +130,10 @@ def _table(runs: Sequence[RecordedRun], corner: str, rows: Mapping[str, Sequence
 WIDTH: Final = 80
 """Columns of a terminal: runs that do not fit beside each other are shown below each other."""
 
-LOWER_IS_BETTER: Final = ("loss", "error", "rmse", "mse", "mae", "entropy")
+
+def is_lower_better(name: str) -> bool:
+    """Return whether a result is a loss or an error, by its name."""
+    return any(word in name for word in ("loss", "error", "rmse", "mse", "mae", "entropy", "relative_l1"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +154,7 @@ class Compared:
 
     def sorted_by(self, number: str) -> Compared:
         """Return the runs from the best to the worst; losses and errors are better when they are lower."""
-        lower = any(word in number for word in LOWER_IS_BETTER)
+        lower = is_lower_better(number)
 
         def key(index: int) -> float:
             value = self.numbers[number][index]

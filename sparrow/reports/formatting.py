@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers in words and units."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def percent(share: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes.
+    """Return a number of bytes.
 
     >>> [size(b) for b in (512, 2_500, 64e6, 1.5e9, 2e12)]
     ['512 B', '2.5 kB', '64 MB', '1.5 GB', '2 TB']

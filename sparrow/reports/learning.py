@@ -34,21 +34,15 @@ UNITS: Final = ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"
 
 
 def metric_names(run: RecordedRun, kind: str) -> list[str]:
-    """Charts of the loss and the metrics by step."""
-    return [
-        name
-        for name in run.names(kind)
-        if name not in (SPEED, WAITING)
-        and name not in {**MEMORY, **CACHES}
-        and not name.startswith((RATE, f"{NORM}/"))
-        and name != NORM
-    ]
+    """Return the names of the loss and the metrics."""
+    others = {SPEED, WAITING, NORM, *MEMORY, *CACHES}
+    return [name for name in run.names(kind) if name not in others and not name.startswith((RATE, f"{NORM}/"))]
 
 
 def learning_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
-    """One chart a metric: training and evaluations of every run that has it.
+    """Return one chart per metric: training and evaluations of every run that has it.
 
-    The metrics of one run among all items share a chart: they answer one question, on one scale.
+    In the report of one run, the metrics among all items share a chart.
     """
     names = dict.fromkeys(
         name for run in runs for name in itertools.chain.from_iterable(metric_names(run, kind) for kind in KINDS)
@@ -76,7 +70,7 @@ def _among_all(run: RecordedRun, names: Sequence[str]) -> Chart:
 
 
 def rate_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
-    """Learning rates of the dense parameters and of the tables; tables with the same rate share a line."""
+    """Return the learning rates of the dense parameters and of the tables; tables with the same rate share a line."""
     series: list[Series] = []
     for run in runs:
         alike: dict[tuple[float, ...], list[str]] = {}
@@ -103,7 +97,7 @@ def rate_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
 
 
 def gradient_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
-    """Norms of the gradients, where a run has them."""
+    """Return the norms of the gradients, where a run has them."""
     charts = []
     if any(NORM in run.names("train") for run in runs):
         charts.append(_by_step(runs, NORM, "Norm of all gradients"))
@@ -123,7 +117,7 @@ def gradient_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
 
 
 def speed_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
-    """Throughput, waits, caches and memory over time."""
+    """Return throughput, waits, caches and memory over time."""
     charts = []
     waiting = {WAITING: "waits for data, share of the time"}
     for name, title in {SPEED: "Examples per second", **waiting, **CACHES, **MEMORY}.items():

@@ -49,7 +49,7 @@ def unshared(folders: Sequence[str | AnyPath]) -> list[str]:
 
 
 def page(runs: Sequence[RecordedRun]) -> str:
-    """Return the whole document."""
+    """Return the complete document."""
     sections = [
         _section("Comparison", comparison_html(runs)) if len(runs) > 1 else "",
         _charts("Learning", [*learning_charts(runs), *rate_charts(runs), *gradient_charts(runs)], _notes(runs)),
@@ -202,7 +202,7 @@ DRIFT = {"coverage/": "Ids per example, by table", "unseen/": "Share of ids not 
 
 
 def window_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
-    """One chart a metric, by hours of event time, or by steps where there is none; and one of each kind of drift."""
+    """Return a chart per metric and per kind of drift, by hours of event time, or by steps where there is none."""
     names = dict.fromkeys(name for run in runs for name in run.names("window") if name != BEGIN)
     charts = [_chart(runs, name, [name]) for name in names if not name.startswith(tuple(DRIFT))]
     for prefix, title in DRIFT.items():

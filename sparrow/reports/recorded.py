@@ -2,13 +2,13 @@
 
 =====================  ===============================================================================================
 ``metrics.jsonl``      the numbers of training and evaluation, a line each
-``config.yaml``        what was asked for
+``config.yaml``        the config
 ``curves.json``        counts of the last and of the best evaluation, for the charts of the quality of predictions
-``traffic.json``       which rows of the tables were looked up
+``traffic.json``       lookups by row of the tables
 ``environment.json``   versions, machine, sizes, epochs, dates and times
 =====================  ===============================================================================================
 
-Only the first is needed: a report of an unfinished run shows what there is.
+Only the first is required: the report of an unfinished run shows the files that exist.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class RecordedRun:
         )
 
     def points(self, kind: str, name: str) -> Points:
-        """One number over the steps of training ("train") or of the evaluations ("eval")."""
+        """Return one number over the steps of training ("train") or of the evaluations ("eval")."""
         entries = [entry for entry in self._of(kind) if name in entry.values]
         return Points(
             [entry.step for entry in entries],
@@ -114,7 +114,7 @@ class RecordedRun:
         return {"train": self.train, "eval": self.evaluations, "window": self.windows}[kind]
 
     def names(self, kind: str) -> list[str]:
-        """Return the numbers that its lines hold, in the order in which they came up."""
+        """Return the names of the numbers in its lines, in the order of their first use."""
         entries = self._of(kind)
         return list(dict.fromkeys(name for entry in entries for name in entry.values))
 
@@ -175,7 +175,7 @@ class RecordedRun:
 
     @property
     def began(self) -> float | None:
-        """When its first line was written, in seconds since 1970."""
+        """The time of its first line, in seconds since 1970."""
         times = [entry.time for entry in (*self.train[:1], *self.evaluations[:1])]
         return min(times, default=None)
 
@@ -185,7 +185,7 @@ class RecordedRun:
 
 
 def read_all(folders: Sequence[str | AnyPath]) -> list[RecordedRun]:
-    """Several runs, each with a name of its own.
+    """Return several runs, with names that differ.
 
     >>> _names([Path("runs/a/first"), Path("runs/b/first")])
     ['a/first', 'b/first']
@@ -266,5 +266,5 @@ def _text(path: AnyPath) -> str:
 
 
 def write_json(path: AnyPath, values: Any) -> None:
-    """Write a file that holds the old values or the new, never half of them."""
+    """Write a JSON file, which holds the old values or the new ones, never a part."""
     replace_file(path, json.dumps(values).encode(), durable=False)

@@ -1,4 +1,4 @@
-"""Which rows of the tables were looked up: a line per table, and its hottest ids."""
+"""Lookups by row: a line per table, and its hottest ids."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def traffic_html(runs: Sequence[RecordedRun]) -> str:
 
 
 def alike(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables that were looked up with the very same ids, such as a feature's two tables, as one.
+    """Join tables that were looked up with the same ids, such as the two tables of a feature.
 
     >>> alike({"a": {"rows": 5}, "b": {"rows": 7}, "c": {"rows": 5}})
     {'a, c': {'rows': 5}, 'b': {'rows': 7}}

@@ -1,4 +1,4 @@
-"""`tune`: trains a config again and again with other values of some fields, stops the bad trials early, and reports."""
+"""`tune`: trains a config with different values of some fields, stops bad trials early, and writes a report."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sparrow import config as configs
 from sparrow import runs
 from sparrow.errors import ConfigError, Problem
 from sparrow.files import replace_file
+from sparrow.reports import is_lower_better
 
 _RANGE: Final = re.compile(r"(?P<low>[^.|]+(?:\.\d+)?(?:e[+-]?\d+)?)\.\.(?P<high>[^|:]+)(?P<log>:log)?")
 FORM: Final = "LOW..HIGH, LOW..HIGH:log, or A|B|C"
@@ -39,7 +40,7 @@ class Searched:
 
     @property
     def first(self) -> str:
-        """The override with the first of all values."""
+        """The override with the first value."""
         return f"{self.field}={self.choices[0] if self.choices else self.low}"
 
     def suggest(self, trial: Any) -> str:
@@ -68,7 +69,7 @@ def searched(text: str) -> Searched | None:
     if "|" in values:
         choices = tuple(values.split("|"))
         if not all(choices) or len(set(choices)) < len(choices):
-            raise ConfigError([Problem((field,), f"the choices must differ and not be empty, got {values!r}")])
+            raise ConfigError([Problem((field,), f"choices must be different and not empty, got {values!r}")])
         return Searched(field, choices)
     found = _RANGE.fullmatch(values)
     if found is None:
@@ -78,7 +79,7 @@ def searched(text: str) -> Searched | None:
     except ValueError:
         return None  # such as a path
     if not low < high or (found["log"] and low <= 0):
-        raise ConfigError([Problem((field,), f"a range is {FORM}, from a lower to a higher number, got {values!r}")])
+        raise ConfigError([Problem((field,), f"LOW must be below HIGH, and above 0 with :log, got {values!r}")])
     return Searched(field, (), low, high, found["log"] is not None)
 
 
@@ -93,9 +94,7 @@ JOURNAL: Final = "study.log"
 REPORT: Final = "report.md"
 FOLDER: Final = "folder"
 STARTUP_TRIALS: Final = 4
-"""Trials that are never stopped early: later ones are compared with them."""
-LOWER: Final = ("loss", "rmse", "mse", "mae", "entropy", "relative_l1")
-"""Results that are better when they are lower."""
+"""Trials that are never stopped early; later ones are compared with them."""
 
 Mode = Literal["min", "max"]
 
@@ -126,7 +125,7 @@ def tune(
       load: returns the config with some overrides.
       folder: the folder of the search: its journal, a run for each trial, ``report.md`` and ``best.yaml``.
       space: the fields to search.
-      trials: the number of trials, with the ones before a stop.
+      trials: the number of trials, those before a stop included.
       metric: the result to improve; by default the one of early stopping or of the best checkpoint, or the loss.
       mode: whether the metric is better when it is lower or higher; by default by its name.
       seed: the seed of the search.
@@ -135,14 +134,14 @@ def tune(
     import optuna
 
     if not space:
-        raise ConfigError([Problem((), f"nothing is to be searched; add FIELD=VALUES, where VALUES is {FORM}")])
-    base = load([searched.first for searched in space])  # all fields are known before the first trial
+        raise ConfigError([Problem((), f"there is no field to search; add FIELD=VALUES, where VALUES is {FORM}")])
+    base = load([searched.first for searched in space])  # refuses an unknown field before the first trial
     metric = metric or _metric(base)
-    mode = mode or ("min" if any(word in metric for word in LOWER) else "max")
+    mode = mode or ("min" if is_lower_better(metric) else "max")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if base.evaluate.every_steps is None and base.evaluate.every_epochs is None:
-        log("trials are not stopped early: set evaluate.every_steps for evaluations to compare them by")
+        log("no trial is stopped early, because there is no evaluation to compare by; set evaluate.every_steps")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     from optuna.storages.journal import JournalFileBackend
 
@@ -238,7 +237,7 @@ def _ended(study: Any) -> list[Any]:
 
 
 def _requeue(study: Any, log: Callable[[str], None]) -> None:
-    """Put the trials that were interrupted in the queue again, to go on from their last checkpoint."""
+    """Queue interrupted trials again, to go on from their last checkpoint."""
     from optuna.trial import TrialState
 
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
@@ -247,7 +246,7 @@ def _requeue(study: Any, log: Callable[[str], None]) -> None:
         if trial.params:
             kept = {FOLDER: trial.user_attrs[FOLDER]} if FOLDER in trial.user_attrs else {}
             study.enqueue_trial(trial.params, user_attrs=kept)
-            log(f"trial {trial.number} was interrupted, and goes on")
+            log(f"trial {trial.number} was interrupted; it continues")
 
 
 def _check_same(study: Any, fields: list[str], metric: str, folder: Path) -> None:

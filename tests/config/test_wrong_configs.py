@@ -127,14 +127,14 @@ WRONG = {
                 "task_towers": [{"task": "click"}, {"task": "buy"}],
             }
         ),
-        "the task_towers of the model are click, buy, the tasks are click; make them alike",
+        "the task_towers of the model are click, buy, the tasks are click; make them equal",
     ),
     "negatives for nobody": (
         valid(
             model__architecture={"name": "dssm", "user_tower": {"input": "wide"}, "item_tower": {"input": "deep"}},
             data__negatives={"items": {"name": "parquet", "path": "x"}, "group": "deep", "id_column": "i", "count": 4},
         ),
-        "data.negatives draws items, which model.architecture.negatives 'in_batch' has no use for",
+        "data.negatives is not used by model.architecture.negatives 'in_batch'; set 'sampled'",
     ),
     "negatives from nowhere": (
         valid(tasks__click__losses=["sampled_softmax"]),
@@ -246,7 +246,7 @@ OVERRIDES = {
     "train.batch_size": "an override is written field.field=value or field[0].field=value, got 'train.batch_size'",
     "train..steps=1": "an override is written",
     "train[0]=1": "train: is not a list, so train[0] cannot be set",
-    "tasks.click.losses[3]=jrc": "tasks.click.losses[3]: there is no such place, the list has 1",
+    "tasks.click.losses[3]=jrc": "tasks.click.losses[3]: there is no such index, the length of the list is 1",
     "train.steps.x=1": "train.steps: is 3, so train.steps.x cannot be set",
     "train.steps=[": "train.steps: the override's value is not YAML: '['",
 }

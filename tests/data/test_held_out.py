@@ -67,7 +67,7 @@ def test_a_split_of_a_config_covers_all_rows_once():
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        ("{by: time}", "by time needs column"),
+        ("{by: time}", "split by time needs column"),
         ("{by: user}", "split by user needs column, or user_column"),
         ("{column: user}", "by random takes no column"),
         ("{share: 1}", "share"),

@@ -134,7 +134,7 @@ def test_a_column_called_as_a_wide_table_gets_another_name(tmp_path):
     ("target", "words"),
     [
         (USERS % 3, "a number, by l2; for 3 classes, choose the loss softmax_cross_entropy"),
-        (USERS % 2 * 2 - 1, "a number, by l2; for yes or no, make it 0 and 1"),
+        (USERS % 2 * 2 - 1, "a number, by l2; for yes or no, convert it to 0 and 1"),
         (-1.5 * USERS, "a number, by l2"),
         (USERS % 5 + 1, "a number, by l2"),
     ],
@@ -154,7 +154,10 @@ def test_classes_train(tmp_path):
     ("columns", "sentence"),
     [
         ({"user": [], "label": []}, "the data holds no rows"),
-        ({"user": USERS, "label": [1] * ROWS}, "target 'label' is 1 in every row; there is nothing to learn"),
+        (
+            {"user": USERS, "label": [1] * ROWS},
+            "target 'label' is 1 in every row; choose one with several values",
+        ),
         ({"label": USERS % 2}, "there is no column besides the target"),
         ({"one": [1] * ROWS, "label": USERS % 2}, "no column can be a feature: 'one' is left out: it holds one value"),
         ({"user": USERS, "label": ["yes", "no"] * (ROWS // 2)}, "target 'label' must hold numbers, got string"),

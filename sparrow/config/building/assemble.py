@@ -180,7 +180,7 @@ def _lengths(groups: Mapping[str, list[str]], lengths: Mapping[str, int | None])
             if lengths[name] != lengths[ordered[0]]:
                 problem = (
                     f"the sequences '{ordered[0]}' and '{name}' differ in max_length: {lengths[ordered[0]]} and "
-                    f"{lengths[name]}; sequences of one group go side by side, make them alike"
+                    f"{lengths[name]}; sequences of one group must have the same max_length"
                 )
                 raise ConfigError([Problem(("model", "groups", group), problem)])
     return {name: length for name, length in lengths.items() if length is not None}

@@ -268,7 +268,7 @@ def override(data: Mapping[str, Any], text: str) -> dict[str, Any]:
     {'train': {'steps': 10, 'dense_optimizer': {'learning_rate': 0.001}}}
     >>> override({"losses": ("l2",)}, "losses[1]=jrc")
     Traceback (most recent call last):
-    sparrow.errors.ConfigError: losses[1]: there is no such place, the list has 1
+    sparrow.errors.ConfigError: losses[1]: there is no such index, the length of the list is 1
     """
     path, value = parse_override(text)
     return dict(_set(data, path, value, ()))
@@ -312,7 +312,7 @@ def _set(node: Any, path: FieldPath, value: Any, done: FieldPath) -> Any:
         if not isinstance(node, list | tuple):
             raise ConfigError([Problem(done, f"is not a list, so {dotted(here)} cannot be set")])
         if key >= len(node):
-            raise ConfigError([Problem(here, f"there is no such place, the list has {len(node)}")])
+            raise ConfigError([Problem(here, f"there is no such index, the length of the list is {len(node)}")])
         return (*node[:key], _set(node[key], rest, value, here), *node[key + 1 :])
     if isinstance(node, str):
         node = {"name": node}  # a record that is written by its name alone

@@ -66,7 +66,7 @@ class Config(Section):
         if towers is not None and {tower.task for tower in towers} != set(self.tasks):
             of_model = ", ".join(tower.task for tower in towers)
             raise ValueError(
-                f"the task_towers of the model are {of_model}, the tasks are {', '.join(self.tasks)}; make them alike"
+                f"the task_towers of the model are {of_model}, the tasks are {', '.join(self.tasks)}; make them equal"
             )
         return self
 
@@ -88,6 +88,6 @@ class Config(Section):
         drawn = self.data.negatives is not None
         read = {output for task in self.tasks.values() for loss in task.losses for output in loss.outputs}
         if drawn and wanted == "in_batch":
-            raise ValueError("data.negatives draws items, which model.architecture.negatives 'in_batch' has no use for")
+            raise ValueError("data.negatives is not used by model.architecture.negatives 'in_batch'; set 'sampled'")
         if not drawn and (wanted == "sampled" or "negatives" in read):
             raise ValueError("sampled negatives need data.negatives, the source that they are drawn from")

@@ -99,9 +99,9 @@ class Split(Section):
     @model_validator(mode="after")
     def _check(self) -> Split:
         if self.by == "time" and self.column is None:
-            raise ValueError("by time needs column, the column of the time")
+            raise ValueError("split by time needs column, the column of the time")
         if self.by == "random" and self.column is not None:
-            raise ValueError("by random takes no column; remove it, or set by to user or time")
+            raise ValueError("split by random takes no column; remove it, or set by to user or time")
         return self
 
 
@@ -160,7 +160,7 @@ class Tree(Section):
     @model_validator(mode="after")
     def _check(self) -> Tree:
         if len(self.counts) < 2 or self.counts[0] != 0:
-            raise ValueError(f"counts needs a number for each level, 0 for the root's, got {list(self.counts)}")
+            raise ValueError(f"counts needs a number for each level, 0 for the root, got {list(self.counts)}")
         if (self.ancestors is None) != (self.level_column is None):
             raise ValueError("ancestors and level_column go together; give both or neither")
         if (self.parent_column is None) == (self.ancestors is None):
@@ -264,7 +264,7 @@ class Data(Section):
         if self.dead_letters is not None and self.bad_rows != "skip" and not keeps_late:
             raise ValueError("dead_letters holds the rows that bad_rows: skip leaves out; set it")
         if isinstance(self.evaluate, Growing):
-            raise ValueError("evaluate cannot be a source that grows; evaluate.windows evaluates each batch of one")
+            raise ValueError("evaluate cannot be a source that grows; evaluate.windows evaluates each batch of train")
         if isinstance(self.train, Growing) and (self.split is not None or self.histories is not None):
             raise ValueError("split and histories need all rows of train, which grows; leave them out")
         if self.negatives is not None and self.tree is not None:

@@ -74,7 +74,7 @@ class TableOptions(Section):
     @model_validator(mode="after")
     def _check(self) -> TableOptions:
         if self.dynamic is not None:
-            raise ValueError("dynamic on a table works in config files; from Python, give it to the features")
+            raise ValueError("dynamic on a table works only in config files; in Python, give it to the features")
         if self.min_value is not None and self.max_value is not None and self.min_value > self.max_value:
             raise ValueError(f"min_value {self.min_value:g} is above max_value {self.max_value:g}")
         return self

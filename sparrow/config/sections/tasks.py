@@ -92,8 +92,7 @@ class Task(Section):
     def _check(self) -> Task:
         if not self.label and any(loss.reads_label for loss in self.losses):
             raise ValueError(
-                "label is required, the column that holds the label; only losses of two towers and reconstruction do "
-                "without"
+                "label is required, the column that holds the label; only two towers and reconstruction need none"
             )
         if self.weights.has_space and self.task_space_label is None:
             raise ValueError("task-space weights need task_space_label, the column that marks the task's space")

@@ -78,7 +78,7 @@ class DenseOptimizer(DenseGroup):
     @model_validator(mode="after")
     def _check(self) -> DenseOptimizer:
         if "main" in self.parts:
-            raise ValueError("'main' is the name of the parameters that no part takes; call the part something else")
+            raise ValueError("'main' is the name of the parameters that no part takes; rename the part")
         return self
 
 

@@ -84,7 +84,7 @@ class Catalog:
             # The config does not ask for them: the rest of the evaluation stays.
             self._is_skipped = True
             if log is not None:
-                log(f"the metrics over the whole catalog are left out: {error}")
+                log(f"the metrics among all items are left out: {error}")
             return {}
 
     def _results(self, rows: Gathered, optimizer: OptimizerState, rest: Any) -> dict[str, float]:
