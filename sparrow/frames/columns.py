@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrow.config import ConfigError
-from sparrow.data import Feature, IdFeature, RawFeature, is_list
+from sparrow.data import Feature, IdFeature, RawFeature, is_list, is_text
 
 Kind = Literal["id", "number", "bag", "skip"]
 KINDS: Final = ("id", "number", "bag", "skip")
@@ -107,7 +107,7 @@ def read_column(
     if isinstance(values.type, pa.BaseExtensionType):  # periods and intervals of pandas
         if kind is not None:
             raise ConfigError(f"features['{name}']: {told} cannot be a feature; convert it to strings or numbers")
-        return Reading(name, told, None, f"left out: {told}; make a column of strings or numbers of it")
+        return Reading(name, told, None, f"left out: {told}; convert it to strings or numbers")
     if _is_nested(values.type):
         if kind is not None:
             raise ConfigError(f"features['{name}']: {_NESTED.format(told)}, and give these a kind")
@@ -130,7 +130,7 @@ class _Column(NamedTuple):
     dim: int
 
     def of_values(self, kind: Kind | None) -> Made:
-        values, text = self.values, _is_text(self.values.type)
+        values, text = self.values, is_text(self.values.type)
         if text:
             values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
         if text and kind != "bag" and (parsed := _parsed(values)) is not None:
@@ -158,7 +158,7 @@ class _Column(NamedTuple):
             return self._number(values) if integers is None else self._ids(integers)
         if types.is_temporal(of):
             return None, TIME
-        if not _is_text(of):
+        if not is_text(of):
             return None, f"left out: {of} is neither an id nor a number"
         if kind is None and distinct > rows / 2 and (pc.mean(pc.utf8_length(values)).as_py() or 0) > LONG:
             return None, "left out: long strings; embed or tokenize them"
@@ -179,12 +179,12 @@ class _Column(NamedTuple):
             return RawFeature(self.name, dim=dim), f"{dim} numbers per row"
         if numbers:
             return None, "left out: lists of numbers of different lengths"
-        if is_list(entries.type) or not (_is_text(entries.type) or pa.types.is_integer(entries.type)):
+        if is_list(entries.type) or not (is_text(entries.type) or pa.types.is_integer(entries.type)):
             return None, f"left out: {entries.type} cannot be ids"
         return self._ids(entries, pooling="mean")
 
     def _bag_of_text(self) -> Made:
-        if not _is_text(self.values.type):
+        if not is_text(self.values.type):
             return self._ids(self.values, pooling="mean")
         separator = _separator(self.values) or "|"
         entries = pc.split_pattern(self.values.drop_null(), separator).flatten()
@@ -241,10 +241,6 @@ def _look_like_ids(values: Any) -> bool:
     both = by_number[1:] + by_number[:-1]
     chance = np.mean(np.diff(by_number)[both > 0] ** 2 / both[both > 0])  # 1 for counts that differ by chance
     return bool(chance > ROUGH and counts[numbers % 10 == 0].sum() < 0.2 * counts.sum())
-
-
-def _is_text(kind: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 _NESTED: Final = "{} has values inside of values; make a column of each, with flatten() of an Arrow table for instance"
@@ -365,7 +361,7 @@ def in_buckets(reading: Reading, values: Any, embedding_dim: int) -> Reading:
     if feature is None or feature.is_sparse or feature.sequence_length is not None or feature.width != 1:
         return reading
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    values = _parsed(values) if _is_text(values.type) else values
+    values = _parsed(values) if is_text(values.type) else values
     cuts = np.quantile(_finite(values), np.arange(1, BUCKETS) / BUCKETS)
     cut = tuple(sorted({short(float(x)) for x in cuts}))
     made = RawFeature(

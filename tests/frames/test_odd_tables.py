@@ -89,9 +89,9 @@ def test_periods_and_intervals_of_pandas_are_left_out():
     frame["month"] = pd.period_range("2020-01", periods=ROWS, freq="M")
     frame["part"] = pd.arrays.IntervalArray.from_breaks(np.arange(ROWS + 1))
     lines = "\n".join(sp.guess(frame, "click").lines())
-    assert lines.count("make a column of strings or numbers of it") == 2
+    assert lines.count("convert it to strings or numbers") == 2
     for name in ("month", "part"):
-        with pytest.raises(ConfigError, match=f"features\\['{name}'\\]: extension.* has no kind"):
+        with pytest.raises(ConfigError, match=f"features\\['{name}'\\]: extension.* cannot be a feature"):
             sp.guess(frame, "click", features={name: "id"})
 
 

@@ -147,7 +147,7 @@ def _note(config: Config, loss: Loss, counts: ItemCounts | None) -> str:
     masks = f"copies of the chosen '{item}'"
     if user is not None:
         masks += f" and further items of its '{user}' in the batch"
-    return f"{name}: {correction}; {masks} are no negatives"
+    return f"{name}: {correction}; {masks} are excluded from the negatives"
 
 
 def candidate_sequence(config: Config) -> Feature | None:
