@@ -121,7 +121,7 @@ def test_a_run_is_corrected_resumes_to_the_bit_and_evaluates_alike_later(folder,
     log = io.StringIO()
     whole = runs.train(towers(folder), tmp_path / "whole", stream=log)
     assert "log-Q correction by the counts of 'item' (12 items in 512 rows)" in log.getvalue()
-    assert "copies of the chosen 'item' and further items of its 'user' in the batch are no negatives" in log.getvalue()
+    assert "further items of its 'user' in the batch are excluded from the negatives" in log.getvalue()
     runs.train(towers(folder, "train.steps=3"), tmp_path / "part", stream=io.StringIO())
     resumed = runs.train(towers(folder), tmp_path / "part", resume=True, stream=io.StringIO())
     assert_same_bits(whole.state, resumed.state)
