@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import shutil
 import sys
 import tempfile
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from sparrow import config as configs
 from sparrow import fields, runs
 from sparrow.config import Config, ConfigError
-from sparrow.data import Feature, SequenceFeature
+from sparrow.data import Feature, SequenceFeature, SparseFeature
 from sparrow.data.features import registry as feature_kinds
 from sparrow.files import replace_file
 from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column, without_repeats
@@ -131,6 +132,9 @@ def fit(
       **options: the other arguments of `guess`: evaluate, evaluate_by, features, user, item, time, groups, loss,
         weight, embedding_dim, epochs, batch_size, seed, overrides.
     """
+    names = {*inspect.signature(fit).parameters, *inspect.signature(guess).parameters} - {"options"}
+    for name in options.keys() - names:
+        raise TypeError(f"fit has no argument '{name}': {nearest(name, names)}")
     made = guess(data, target, model, **options)
     for line in made.lines():
         print(line, file=stream or sys.stdout)
@@ -226,7 +230,7 @@ def guess(
         )
     for name, value in (("embedding_dim", embedding_dim), ("batch_size", batch_size), ("epochs", epochs)):
         if value is not None:
-            fields.integer(f"guess: {name}", value)
+            fields.integer(name, value)
     held = given_rows(data, targets, matching)
     columns = held.seen.column_names
     if "" in columns:
@@ -241,7 +245,13 @@ def guess(
     )
     settings: Settings = NEXT_ITEM if is_next else TWO_TOWERS if matching else RANKING
     dim = embedding_dim or settings.embedding_dim
-    readings = _readings(held, {*targets, weight}, features or {}, dim)
+    ids = dict.fromkeys((*user[:1], *item[:1]), "id") if matching else {}
+    readings = _readings(held, {*targets, weight}, {**ids, **(features or {})}, dim)
+    for reading in readings:
+        if reading.column in ids.keys() - (features or {}).keys() and not isinstance(reading.feature, SparseFeature):
+            raise ConfigError(
+                f"user= and item= begin with a column of ids, integers or strings; '{reading.column}' is {reading.words}"
+            )
     readings = without_clashes(without_repeats(readings, held.seen, {*user, *item, *(features or ())}))
     if user:
         named = {*item} if is_next else {*user, *item, *(features or ())}

@@ -103,7 +103,7 @@ def held_out(held: Given, evaluate: Any, by: str | None, seed: int) -> tuple[dic
         return {}, ()
     if not isinstance(evaluate, float):
         return {"evaluate": source_of(evaluate, held.train)}, ()
-    fields.number("guess: evaluate", evaluate, above=0, below=1)
+    fields.number("evaluate", evaluate, above=0, below=1)
     total = held.rows
     if isinstance(held.train, Tables) or (held.complete and total < FEW):
         parts: tuple[Literal["train"], Literal["evaluate"]] = ("train", "evaluate")
@@ -125,7 +125,7 @@ def held_events(evaluate: Any) -> dict[str, Any]:
     if evaluate is True or evaluate is None:
         return {} if evaluate else {"last": 0}
     if isinstance(evaluate, float):
-        fields.number("guess: evaluate", evaluate, above=0, below=1)
+        fields.number("evaluate", evaluate, above=0, below=1)
         return {"newest": evaluate}
     raise ConfigError("with time=, evaluate is True (the last event of each user), a share of the newest, or None")
 

@@ -96,7 +96,7 @@ MISTAKES = {
     "not Parquet": (["predict", "{model}", "{tiny}", "out.parquet"], "Parquet"),
     "another shape": (["eval", "{model}", "data.features[0].num_buckets=30"], "does not fit the model"),
     "no run to export": (["export", "{folder}", "out"], "there is no saved model"),
-    "no such step": (["export", "{model}", "out", "--step", "2"], "step 2 is not saved; there are 3"),
+    "no such step": (["export", "{model}", "out", "--step", "2"], "step 2 is not saved; the saved steps are 3"),
     "no average": (["export", "{model}", "out", "--ema"], "keeps no average"),
     "an export is there": (["export", "{model}", "{exported}"], "is an export already"),
     "a folder is there": (["export", "{model}", "{model}", "--overwrite"], "is not an export"),

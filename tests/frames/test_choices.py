@@ -52,3 +52,18 @@ def test_a_log_of_choices_is_for_models_that_match():
 def test_a_column_that_does_not_exist():
     with pytest.raises(ConfigError, match="there is no column 'usr': did you mean 'user'"):
         sp.guess(log(), user="usr", item="item")
+
+
+def test_the_first_columns_of_user_and_item_are_ids_whatever_their_names_and_values():
+    rng = np.random.default_rng(0)
+    frame = {"member": rng.integers(0, 5000, 20_000) * 7919 % 100_003, "amount": rng.integers(0, 3000, 20_000) * 13.0}
+    made = sp.guess(frame, user="member", item="amount")
+    assert all("ids" in reading.words for reading in made.readings)
+
+
+def test_ids_with_fractions_get_one_sentence_and_a_given_kind_is_kept():
+    frame = log().assign(user=np.arange(400) + 0.5)
+    with pytest.raises(ConfigError, match="begin with a column of ids, integers or strings; 'user' is numbers 0.5 to"):
+        sp.guess(frame, user="user", item="item")
+    kept = sp.guess(log(), user="user", item="item", features={"user": {"embedding_dim": 3}})
+    assert kept.config.data.features[0].embedding_dim == 3

@@ -163,6 +163,13 @@ def test_mistakes_get_one_sentence(change, sentence):
         sp.guess(**given)
 
 
+def test_a_wrong_argument_of_fit_gets_the_nearest_of_all_its_arguments():
+    with pytest.raises(TypeError, match="fit has no argument 'foldr': did you mean 'folder'"):
+        sp.fit(columns(20), "click", foldr="run")
+    with pytest.raises(TypeError, match="fit has no argument 'epoch': did you mean 'epochs'"):
+        sp.fit(columns(20), "click", epoch=1)
+
+
 @pytest.mark.parametrize("model", ["wide_and_deep", "dlrm", "dcn_v1", "mask_net", "xdeepfm", "mmoe"])
 def test_models_need_no_options(model):
     made = sp.guess(columns(300), "click", model)

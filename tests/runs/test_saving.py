@@ -62,7 +62,7 @@ def test_what_cannot_be_read(trained, tmp_path):
     folder, _ = trained
     with pytest.raises(DataError, match="there is no saved model"):
         runs.load(tmp_path)
-    with pytest.raises(DataError, match="step 7 is not saved; there are 3"):
+    with pytest.raises(DataError, match="step 7 is not saved; the saved steps are 3"):
         runs.load(folder, step=7)
     with pytest.raises(ConfigError) as error:
         runs.load(folder, case(*OPTIONS, "model.architecture.deep.hidden_units=[9]"))

@@ -97,7 +97,7 @@ def test_other_names_and_what_stays_fresh(first):
         ({"params": "{'[': deep}"}, [], "params: '[' is not a regular expression"),
         ({}, ["model.architecture.deep.hidden_units=[9]"], "has the shape"),
         ({"optimizer": "true"}, ["train.sparse_optimizer={name: adam, learning_rate: 1}"], "the rule is another one"),
-        ({"step": 3}, [], "step 3 is not saved; there are 4"),
+        ({"step": 3}, [], "step 3 is not saved; the saved steps are 4"),
         ({"step": "best"}, [], "no best step is known"),
     ],
 )

@@ -59,7 +59,7 @@ def opened(folder: str | AnyPath, step: Step = None, log: LogLine | None = None)
 def _held(run: RunFolder, step: int) -> Saved:
     if step not in run.steps:
         saved = ", ".join(map(str, sorted(run.steps)))
-        raise DataError(f"step {step} is not saved; there are {saved}", str(run.checkpoints))
+        raise DataError(f"step {step} is not saved; the saved steps are {saved}", str(run.checkpoints))
     return Saved(run.checkpoints / str(step))
 
 

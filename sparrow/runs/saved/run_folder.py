@@ -130,7 +130,8 @@ class RunFolder:
         if self.status.get("finished"):
             raise FolderError(
                 f"{self} holds a finished run (step {self.steps[0]}); choose another folder, add --overwrite to "
-                "replace it, or --resume to train it further with more steps or epochs"
+                "replace it, or --resume to train it further with more steps or epochs (in Python: overwrite=True, "
+                "resume=True)"
             )
         raise FolderError(
             f"{self} holds an unfinished run, last saved at step {self.steps[0]}; add --resume to continue it, "
