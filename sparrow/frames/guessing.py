@@ -250,7 +250,7 @@ def guess(
     for reading in readings:
         if reading.column in ids.keys() - (features or {}).keys() and not isinstance(reading.feature, SparseFeature):
             raise ConfigError(
-                f"user= and item= begin with a column of ids, integers or strings; '{reading.column}' is {reading.words}"
+                f"user= and item= begin with ids, integers or strings; '{reading.column}' is {reading.words}"
             )
     readings = without_clashes(without_repeats(readings, held.seen, {*user, *item, *(features or ())}))
     if user:

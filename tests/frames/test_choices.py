@@ -63,7 +63,7 @@ def test_the_first_columns_of_user_and_item_are_ids_whatever_their_names_and_val
 
 def test_ids_with_fractions_get_one_sentence_and_a_given_kind_is_kept():
     frame = log().assign(user=np.arange(400) + 0.5)
-    with pytest.raises(ConfigError, match="begin with a column of ids, integers or strings; 'user' is numbers 0.5 to"):
+    with pytest.raises(ConfigError, match=r"begin with ids, integers or strings; 'user' is numbers 0\.5 to"):
         sp.guess(frame, user="user", item="item")
     kept = sp.guess(log(), user="user", item="item", features={"user": {"embedding_dim": 3}})
     assert kept.config.data.features[0].embedding_dim == 3
