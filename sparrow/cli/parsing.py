@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Sequence
 
 from sparrow.cli import configs, plan, serve, train, trained
-from sparrow.cli.command import arg, command
+from sparrow.cli.command import Command, arg, command
 from sparrow.cli.group import GROUP_HELP
 from sparrow.cli.output import out
 from sparrow.versions import __version__
@@ -77,6 +78,13 @@ COMMANDS = (
 )
 
 
+COMMON = (
+    arg("--quiet", action="store_true", help="write only results and errors"),
+    arg("--import", dest="imports", action="append", metavar="FILE", help="Python file with parts of your own"),
+)
+"""The options of every command."""
+
+
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the options. Overrides may appear anywhere; argparse by itself takes adjacent ones only."""
     parser = make_parser()
@@ -84,10 +92,22 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("an argument holds a zero byte")
     options, others = parser.parse_known_args(arguments)
     if others and (not hasattr(options, "overrides") or any(text.startswith("-") for text in others)):
-        parser.error(f"unrecognized arguments: {' '.join(others)}")
+        parser.error(_unknown(next((text for text in others if text.startswith("-")), others[0]), options.command))
     if others:
         options.overrides = [*options.overrides, *others]
     return options
+
+
+def _unknown(text: str, command: Command) -> str:
+    """Return the sentence for an argument that the command does not have."""
+    flags = [flag for argument in (*COMMON, *command.arguments) for flag in argument.flags if flag.startswith("-")]
+    name = text.partition("=")[0]
+    if name in flags:
+        return f"write {name} after the command: sparrow {command.name} {name}"
+    if not name.startswith("-"):
+        return f"unexpected argument '{text}'"
+    close = difflib.get_close_matches(name, flags, n=1)
+    return f"{command.name} has no option {name}" + (f": did you mean {close[0]}?" if close else "")
 
 
 class Parser(argparse.ArgumentParser):
@@ -117,12 +137,8 @@ def make_parser() -> argparse.ArgumentParser:
     for one in COMMANDS:
         added = commands.add_parser(one.name, help=one.text, description=one.text)
         added.set_defaults(command=one)
-        added.add_argument("--quiet", action="store_true", help="write only results and errors")
-        added.add_argument(
-            "--import", dest="imports", action="append", metavar="FILE", help="Python file with parts of your own"
-        )
         grouped = any(argument.of_group for argument in one.arguments)
         group = added.add_argument_group("several processes", GROUP_HELP) if grouped else added
-        for argument in one.arguments:
+        for argument in (*COMMON, *one.arguments):
             (group if argument.of_group else added).add_argument(*argument.flags, **argument.options)
     return parser

@@ -29,6 +29,21 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"sparrow {__version__}\n"
 
 
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("train x.yaml --model-dr r", "train has no option --model-dr: did you mean --model-dir?"),
+        ("--quiet train x.yaml", "write --quiet after the command: sparrow train --quiet"),
+        ("report a --zzzzz=1", "report has no option --zzzzz\n"),
+        ("init a.csv b.yaml c", "unexpected argument 'c'"),
+    ],
+)
+def test_an_unknown_option_gets_the_nearest(line, sentence, capsys):
+    with pytest.raises(SystemExit):
+        main(line.split())
+    assert sentence in capsys.readouterr().err
+
+
 def test_an_unknown_command(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["trian"])
