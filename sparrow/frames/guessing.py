@@ -245,7 +245,7 @@ def guess(
     )
     settings: Settings = NEXT_ITEM if is_next else TWO_TOWERS if matching else RANKING
     dim = embedding_dim or settings.embedding_dim
-    ids = dict.fromkeys((*user[:1], *item[:1]), "id") if matching and not targets else {}
+    ids: dict[str, FeatureGuess] = dict.fromkeys((*user[:1], *item[:1]), "id") if matching and not targets else {}
     readings = _readings(held, {*targets, weight}, {**ids, **(features or {})}, dim)
     for reading in readings:
         if reading.column in ids.keys() - (features or {}).keys() and not isinstance(reading.feature, SparseFeature):
