@@ -108,7 +108,7 @@ def test_in_another_store(s3, tmp_path):
 def test_refusals():
     with pytest.raises(ConfigError, match=r"export\.folder: is required"):
         trained(None, "export={every_steps: 2}")
-    with pytest.raises(ConfigError, match="give every_seconds, every_steps or every_event_minutes"):
+    with pytest.raises(ConfigError, match="give every_steps, every_seconds or every_event_minutes"):
         case("export={}")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -97,6 +97,14 @@ class Section(BaseModel):
             super().__init__(**fields)
         except pydantic.ValidationError as error:
             raise ConfigError(problems(error, fields, type(self).model_fields)) from None
+
+    @pydantic.model_validator(mode="after")
+    def _checked(self) -> Self:
+        self._check()
+        return self
+
+    def _check(self) -> None:
+        """Raise ValueError where the fields do not fit together."""
 
 
 _SENTENCES: Final[Mapping[str, str]] = {

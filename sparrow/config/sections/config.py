@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.data import Data
@@ -48,8 +48,7 @@ class Config(Section):
     model_dir: Name | None = None
     """The folder of checkpoints, logs and results."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Config:
+    def _check(self) -> None:
         windows = self.evaluate.windows
         if windows is not None and windows.seconds is not None and (self.data is None or not self.data.time_column):
             raise ValueError("evaluate.windows.seconds needs data.time_column, the column of the time")
@@ -68,7 +67,6 @@ class Config(Section):
             raise ValueError(
                 f"the task_towers of the model are {of_model}, the tasks are {', '.join(self.tasks)}; make them equal"
             )
-        return self
 
     def _check_pareto(self) -> None:
         floors = {name: task.pareto_min_loss_weight for name, task in self.tasks.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from sparrow.config.loading.section import FeatureRecord, LabelRecord, Section, SourceRecord
 from sparrow.config.sections.train import Count, Name, Names, NotNegative
@@ -55,13 +55,11 @@ class Negatives(Section):
     hard_count: Count | None = None
     """The most hard negatives of an example; of a user with more, some are drawn."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Negatives:
+    def _check(self) -> None:
         if (self.positives or self.hard) and self.user_column is None:
             raise ValueError("positives and hard need user_column, the column of the user's id in the examples")
         if (self.hard is None) != (self.hard_count is None):
             raise ValueError("hard and hard_count go together; give both or neither")
-        return self
 
 
 class Mask(Section):
@@ -96,13 +94,11 @@ class Split(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Another seed holds other rows or users out."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Split:
+    def _check(self) -> None:
         if self.by == "time" and self.column is None:
             raise ValueError("split by time needs column, the column of the time")
         if self.by == "random" and self.column is not None:
             raise ValueError("split by random takes no column; remove it, or set by to user or time")
-        return self
 
 
 class Histories(Section):
@@ -157,15 +153,13 @@ class Tree(Section):
     keep_weights: Literal["uniform", "arithmetic", "reciprocal"] = "uniform"
     """How likely these levels are: equally, by 1, 2, 3, ... from the root on, or by the reciprocals of ..., 3, 2, 1."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Tree:
+    def _check(self) -> None:
         if len(self.counts) < 2 or self.counts[0] != 0:
             raise ValueError(f"counts needs a number for each level, 0 for the root, got {list(self.counts)}")
         if (self.ancestors is None) != (self.level_column is None):
             raise ValueError("ancestors and level_column go together; give both or neither")
         if (self.parent_column is None) == (self.ancestors is None):
             raise ValueError("give either parent_column, or ancestors and level_column")
-        return self
 
     @property
     def form(self) -> Parents | Ancestors:
@@ -245,8 +239,7 @@ class Data(Section):
     memory_ahead: Annotated[int, Field(ge=1)] = 2**31
     """Bytes that rows made early may take, about: 2 GiB unless given."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Data:
+    def _check(self) -> None:
         for kind, names in (("features", [f.name for f in self.features]), ("labels", [lb.name for lb in self.labels])):
             twice = [name for name, count in Counter(names).items() if count > 1]
             if twice:
@@ -278,7 +271,6 @@ class Data(Section):
                 f"item_column '{self.item_column}' and negatives.id_column '{self.negatives.id_column}' are the same "
                 "thing; remove item_column"
             )
-        return self
 
     def _check_late(self) -> None:
         if self.late is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from sparrow import dense
 from sparrow.config.loading.section import ArchitectureRecord, EncoderRecord, InitializerRecord, Section
@@ -25,10 +25,8 @@ class HostMemoryOptions(Section):
     path: Name | None = None
     """Not supported: rows on disk are refused."""
 
-    @model_validator(mode="after")
-    def _check(self) -> HostMemoryOptions:
+    def _check(self) -> None:
         self.record()
-        return self
 
     def record(self) -> HostMemory:
         return HostMemory(cache=self.cache, path=self.path)
@@ -71,13 +69,11 @@ class TableOptions(Section):
     memory: HostMemoryOptions | None = None
     """Host memory for tables that are larger than the device's. Default: all rows are on the device."""
 
-    @model_validator(mode="after")
-    def _check(self) -> TableOptions:
+    def _check(self) -> None:
         if self.dynamic is not None:
             raise ValueError("dynamic on a table works only in config files; in Python, give it to the features")
         if self.min_value is not None and self.max_value is not None and self.min_value > self.max_value:
             raise ValueError(f"min_value {self.min_value:g} is above max_value {self.max_value:g}")
-        return self
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `sparrow.TableSpec` that it sets."""
@@ -112,8 +108,7 @@ class Model(Section):
     tables: tuple[TableOptions, ...] = ()
     """Tables that start from other values, or are kept in another precision."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Model:
+    def _check(self) -> None:
         for group, names in self.groups.items():
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
@@ -125,4 +120,3 @@ class Model(Section):
                         f"an encoder of '{group}' reads the group '{encoder.input}': "
                         f"{nearest(encoder.input, self.groups)}"
                     )
-        return self

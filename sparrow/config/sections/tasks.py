@@ -50,14 +50,12 @@ class MetricUse(Section):
             return metric
         return {**({"name": metric} if isinstance(metric, str) else metric), "group_by": group_by}
 
-    @model_validator(mode="after")
-    def _check(self) -> MetricUse:
+    def _check(self) -> None:
         if self.metric.needs_groups and self.group_by is None:
             raise ValueError(f"{self.metric.name} works by group; add group_by, the column to group by")
         may_group = self.metric.needs_groups or isinstance(self.metric, RankingMetric)
         if self.group_by is not None and not may_group:
             raise ValueError(f"{self.metric.name} does not work by group; remove group_by '{self.group_by}'")
-        return self
 
 
 class Task(Section):
@@ -88,8 +86,7 @@ class Task(Section):
     """Whether probabilities are scaled (Platt) so that they are right on the data to evaluate on."""
     _calibration: Platt | None = PrivateAttr(None)
 
-    @model_validator(mode="after")
-    def _check(self) -> Task:
+    def _check(self) -> None:
         if not self.label and any(loss.reads_label for loss in self.losses):
             raise ValueError(
                 "label is required, the column that holds the label; only two towers and reconstruction need none"
@@ -98,7 +95,6 @@ class Task(Section):
             raise ValueError("task-space weights need task_space_label, the column that marks the task's space")
         if self.calibrate and not self.losses[0].is_probability:
             raise ValueError("calibrate needs a first loss of probabilities, such as binary_cross_entropy")
-        return self
 
     @property
     def calibration(self) -> Platt | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from sparrow.config.loading.section import (
     LearningRate,
@@ -49,11 +49,9 @@ class DenseGroup(Section):
     weight_decay_mask: Names | None = None
     """Regular expressions over full parameter paths: the parameters that weight_decay and l2 act on. Default: all."""
 
-    @model_validator(mode="after")
-    def _check_rate(self) -> DenseGroup:
+    def _check(self) -> None:
         if not callable(self.learning_rate) and self.learning_rate < 0:
             raise ValueError(f"learning_rate must be at least 0, got {self.learning_rate!r}")
-        return self
 
 
 class DensePart(DenseGroup):
@@ -75,11 +73,10 @@ class DenseOptimizer(DenseGroup):
     parts: dict[Name, DensePart] = {}
     """Groups of parameters with an optimizer of their own, by name; this section trains the rest."""
 
-    @model_validator(mode="after")
-    def _check(self) -> DenseOptimizer:
+    def _check(self) -> None:
+        super()._check()
         if "main" in self.parts:
             raise ValueError("'main' is the name of the parameters that no part takes; rename the part")
-        return self
 
 
 def _refuse_both(steps: int | None, epochs: int | None) -> None:
@@ -96,8 +93,8 @@ class BestBy(Section):
     """Whether more is better, or less."""
 
 
-class Deltas(Section):
-    """When rows that changed are saved, between complete checkpoints. Needs one process, and tables on its device."""
+class Timed(Section):
+    """When something is done while a model trains, by one or several measures."""
 
     every_steps: Count | None = None
     """Optimizer steps between two of them."""
@@ -105,37 +102,28 @@ class Deltas(Section):
     """Seconds between two of them."""
     every_event_minutes: Positive | None = None
     """Minutes of event time between two of them, by data.time_column."""
+
+    def _check(self) -> None:
+        if self.every_steps is None and self.every_seconds is None and self.every_event_minutes is None:
+            raise ValueError("give every_steps, every_seconds or every_event_minutes")
+
+
+class Deltas(Timed):
+    """When rows that changed are saved, between complete checkpoints. Needs one process, and tables on its device."""
+
     compact_after: Count = 100
     """Deltas after which they, and the checkpoint that they stand on, become one complete checkpoint."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Deltas:
-        if self.every_steps is None and self.every_seconds is None and self.every_event_minutes is None:
-            raise ValueError("give every_steps, every_seconds or every_event_minutes")
-        return self
 
-
-class Export(Section):
+class Export(Timed):
     """When a model is exported while it trains: completely at first, then what changed. Needs one process."""
 
-    every_seconds: Positive | None = None
-    """Seconds between two exports."""
-    every_steps: Count | None = None
-    """Optimizer steps between two exports."""
-    every_event_minutes: Positive | None = None
-    """Minutes of event time between two exports, by data.time_column."""
     folder: Name | None = None
     """The folder of the export. Default: export in the folder of the run."""
     tables: Literal["float16", "int8", "int4"] | None = None
     """The dtype of the tables in the export; null: as trained."""
     full_after: Count = 1000
     """Deltas after which a complete export is written."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Export:
-        if self.every_steps is None and self.every_seconds is None and self.every_event_minutes is None:
-            raise ValueError("give every_seconds, every_steps or every_event_minutes")
-        return self
 
 
 class Checkpoint(Section):
@@ -160,10 +148,8 @@ class Checkpoint(Section):
     """The most bytes of tables that a save copies to host memory, so that training continues while they are written;
     other tables are written first. Default: a quarter of the free memory for tables on a GPU, else 32 MB."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Checkpoint:
+    def _check(self) -> None:
         _refuse_both(self.every_steps, self.every_epochs)
-        return self
 
 
 class StartFrom(Section):
@@ -187,15 +173,13 @@ class StartFrom(Section):
     optimizer: bool = False
     """Whether to take the state of the optimizer too, and to go on counting steps for its schedules."""
 
-    @model_validator(mode="after")
-    def _check(self) -> StartFrom:
+    def _check(self) -> None:
         for field, patterns in (("params", self.params), ("skip", self.skip)):
             for pattern in patterns:
                 try:
                     re.compile(pattern)
                 except re.error as error:
                     raise ValueError(f"{field}: '{pattern}' is not a regular expression: {error}") from None
-        return self
 
 
 class TablePlacement(Section):
@@ -211,10 +195,8 @@ class TablePlacement(Section):
     device: Annotated[int, Field(ge=0)] | None = None
     """The first of the table's devices. Default: the one that has the least."""
 
-    @model_validator(mode="after")
-    def _check(self) -> TablePlacement:
+    def _check(self) -> None:
         self.record()
-        return self
 
     def record(self) -> Placement:
         return Placement(self.kind, self.columns, self.devices, self.device)
@@ -297,12 +279,10 @@ class Train(Section):
     traffic: Annotated[float, Field(ge=0, le=1)] = 0.01
     """The share of the time that counting looked-up rows may take, for the report; 0: none, 1: count every batch."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Train:
+    def _check(self) -> None:
         if (self.steps is None) == (self.epochs is None):
             given = "both" if self.steps is not None else "neither"
             raise ValueError(f"give either steps or epochs, got {given}")
-        return self
 
 
 class EarlyStopping(BestBy):
@@ -322,11 +302,9 @@ class Windows(Section):
     steps: Count | None = None
     """The length of a window in optimizer steps."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Windows:
+    def _check(self) -> None:
         if (self.seconds is None) == (self.steps is None):
             raise ValueError("give either seconds, of data.time_column, or steps")
-        return self
 
 
 class Evaluate(Section):
@@ -351,12 +329,10 @@ class Evaluate(Section):
     catalog: Catalog | bool = True
     """Ranks among all items, for two towers; false: none. Default: where the column of the item's id is known."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Evaluate:
+    def _check(self) -> None:
         _refuse_both(self.every_steps, self.every_epochs)
         if self.early_stopping is not None and self.every_steps is None and self.every_epochs is None:
             raise ValueError("early_stopping needs evaluations to watch; add every_steps or every_epochs")
-        return self
 
 
 class Catalog(Section):
