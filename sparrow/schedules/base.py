@@ -99,24 +99,63 @@ def warm_up(
     return jnp.where(count < size, rising, after(jnp.maximum(count - size, 0)))
 
 
-def check_warmup_within(record: object, warmup_steps: int, steps: int) -> None:
-    """Raise ValueError unless ``0 <= warmup_steps < steps``, for schedules whose steps count the warmup in."""
-    integers_of(record, "steps", at_least=1)
-    integers_of(record, "warmup_steps", at_least=0)
-    if warmup_steps >= steps:
-        raise ValueError(
-            f"{type(record).__name__}.warmup_steps must be less than steps (which counts the warmup in),"
-            f" got warmup_steps={warmup_steps} and steps={steps}"
-        )
+_SIZES: Final = {"decay_size": 1, "steps": 1, "t_0": 1, "t_max": 1, "t_mult": 1, "warmup_size": 0, "warmup_steps": 0}
+"""The smallest number of each size."""
+_RATES: Final = ("end", "min_learning_rate", "warmup_learning_rate")
 
 
-def check_frozen_end(record: object, lr: float, end: float) -> None:
-    """Raise ValueError where the base rate is 0, which freezes, but the last one is not."""
-    if is_zero(lr) and not is_zero(end):
-        raise ValueError(
-            f"{type(record).__name__}.lr is 0, which freezes the parameters at every step, but end is {end!r}; give"
-            " end=0 to freeze, or a small lr (such as 1e-8) to rise from"
-        )
+class WarmedUp(Schedule):
+    """Begins with a straight line from ``warmup_learning_rate`` to ``lr``, over ``warmup_size`` or ``warmup_steps``.
+
+    Subclasses write `after`.
+    """
+
+    warmup_learning_rate: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in dataclasses.fields(self):
+            if field.name in _SIZES:
+                integers_of(self, field.name, at_least=_SIZES[field.name])
+            elif field.name in _RATES:
+                numbers_of(self, field.name, at_least=0)
+
+    def rate(self, count: jax.Array) -> jax.Array:
+        size = getattr(self, "warmup_size", 0) or getattr(self, "warmup_steps", 0)
+        return warm_up(count, size, self.warmup_learning_rate, self.lr, self.after)
+
+    def after(self, elapsed: jax.Array) -> jax.Array:
+        """Return the rate at ``elapsed`` after the warmup."""
+        raise NotImplementedError
+
+
+class ToEnd(WarmedUp):
+    """Reaches the rate ``end`` at step ``steps``, which counts the warmup in, and keeps it."""
+
+    end: float
+    steps: int
+    warmup_steps: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.warmup_steps >= self.steps:
+            raise ValueError(
+                f"{type(self).__name__}.warmup_steps must be less than steps (which counts the warmup in),"
+                f" got warmup_steps={self.warmup_steps} and steps={self.steps}"
+            )
+        if is_zero(self.lr) and not is_zero(self.end):
+            raise ValueError(
+                f"{type(self).__name__}.lr is 0, which freezes the parameters at every step, but end is {self.end!r};"
+                " give end=0 to freeze, or a small lr (such as 1e-8) to rise from"
+            )
+
+    def after(self, elapsed: jax.Array) -> jax.Array:
+        total = self.steps - self.warmup_steps
+        return self.end + (self.lr - self.end) * self.share(jnp.maximum(total - elapsed, 0), total)
+
+    def share(self, remaining: jax.Array, total: int) -> jax.Array:
+        """Return the share of the way from ``lr`` to ``end`` that is left."""
+        raise NotImplementedError
 
 
 def half_cosine(remaining: jax.Array, total: jax.Array | int) -> jax.Array:

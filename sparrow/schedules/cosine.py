@@ -7,20 +7,13 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from sparrow.fields import integers_of, numbers_of
-from sparrow.schedules.base import (
-    Schedule,
-    check_frozen_end,
-    check_warmup_within,
-    half_cosine,
-    register_schedule,
-    warm_up,
-)
+from sparrow.fields import numbers_of
+from sparrow.schedules.base import ToEnd, WarmedUp, half_cosine, register_schedule
 
 
 @register_schedule("cosine")
 @dataclasses.dataclass(frozen=True)
-class Cosine(Schedule):
+class Cosine(ToEnd):
     """From ``lr`` along half a cosine to ``end``, which it reaches at step ``steps`` and keeps.
 
     ``end + (lr - end) * ((1 + cos(pi * t)) / 2) ** exponent`` with ``t = (step - warmup_steps) / (steps -
@@ -40,24 +33,15 @@ class Cosine(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        numbers_of(self, "end", "warmup_learning_rate", at_least=0)
         numbers_of(self, "exponent", above=0)
-        check_warmup_within(self, self.warmup_steps, self.steps)
-        check_frozen_end(self, self.lr, self.end)
 
-    def rate(self, count: jax.Array) -> jax.Array:
-        total = self.steps - self.warmup_steps
-
-        def descent(elapsed: jax.Array) -> jax.Array:
-            share = half_cosine(jnp.maximum(total - elapsed, 0), total)
-            return self.end + (self.lr - self.end) * share**self.exponent
-
-        return warm_up(count, self.warmup_steps, self.warmup_learning_rate, self.lr, descent)
+    def share(self, remaining: jax.Array, total: int) -> jax.Array:
+        return half_cosine(remaining, total) ** self.exponent
 
 
 @register_schedule("cosine_annealing")
 @dataclasses.dataclass(frozen=True)
-class CosineAnnealing(Schedule):
+class CosineAnnealing(WarmedUp):
     """From ``lr`` along half a cosine to ``min_learning_rate`` in ``t_max`` after the warmup, and stays there.
 
     ``min + (lr - min) * (1 + cos(pi * elapsed / t_max)) / 2`` with ``elapsed = min(step - warmup_size, t_max)``.
@@ -73,25 +57,13 @@ class CosineAnnealing(Schedule):
     warmup_learning_rate: float = 0.0
     min_learning_rate: float = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        integers_of(self, "t_max", at_least=1)
-        integers_of(self, "warmup_size", at_least=0)
-        numbers_of(self, "warmup_learning_rate", "min_learning_rate", at_least=0)
-
-    def rate(self, count: jax.Array) -> jax.Array:
-        return warm_up(
-            count,
-            self.warmup_size,
-            self.warmup_learning_rate,
-            self.lr,
-            lambda elapsed: _anneal(self, jnp.maximum(self.t_max - elapsed, 0), self.t_max),
-        )
+    def after(self, elapsed: jax.Array) -> jax.Array:
+        return _anneal(self, jnp.maximum(self.t_max - elapsed, 0), self.t_max)
 
 
 @register_schedule("cosine_annealing_warm_restarts")
 @dataclasses.dataclass(frozen=True)
-class CosineAnnealingWarmRestarts(Schedule):
+class CosineAnnealingWarmRestarts(WarmedUp):
     """Cosine annealing that starts again: cycle ``i`` lasts ``t_0 * t_mult**i``.
 
     ``min + (lr - min) * (1 + cos(pi * elapsed_in_cycle / cycle)) / 2``. Where each cycle starts is computed in
@@ -111,16 +83,7 @@ class CosineAnnealingWarmRestarts(Schedule):
     warmup_learning_rate: float = 0.0
     min_learning_rate: float = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        integers_of(self, "t_0", "t_mult", at_least=1)
-        integers_of(self, "warmup_size", at_least=0)
-        numbers_of(self, "warmup_learning_rate", "min_learning_rate", at_least=0)
-
-    def rate(self, count: jax.Array) -> jax.Array:
-        return warm_up(count, self.warmup_size, self.warmup_learning_rate, self.lr, self._restarting)
-
-    def _restarting(self, elapsed: jax.Array) -> jax.Array:
+    def after(self, elapsed: jax.Array) -> jax.Array:
         if self.t_mult == 1:
             return _anneal(self, self.t_0 - elapsed % self.t_0, self.t_0)
         starts = [0]

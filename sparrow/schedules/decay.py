@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.fields import integers_of, numbers_of
-from sparrow.schedules.base import Schedule, check_frozen_end, check_warmup_within, register_schedule, warm_up
+from sparrow.fields import numbers_of
+from sparrow.schedules.base import Schedule, ToEnd, WarmedUp, register_schedule, warm_up
 
 
 @register_schedule("constant")
 @dataclasses.dataclass(frozen=True)
-class Constant(Schedule):
+class Constant(WarmedUp):
     """``lr``, after a linear warmup from ``warmup_learning_rate`` over ``warmup_steps``.
 
     >>> Constant(0.1)(1000)
@@ -26,20 +26,13 @@ class Constant(Schedule):
     warmup_steps: int = 0
     warmup_learning_rate: float = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        integers_of(self, "warmup_steps", at_least=0)
-        numbers_of(self, "warmup_learning_rate", at_least=0)
-
-    def rate(self, count: jax.Array) -> jax.Array:
-        return warm_up(
-            count, self.warmup_steps, self.warmup_learning_rate, self.lr, lambda _: jnp.asarray(self.lr, float)
-        )
+    def after(self, elapsed: jax.Array) -> jax.Array:
+        return jnp.asarray(self.lr, float)
 
 
 @register_schedule("linear")
 @dataclasses.dataclass(frozen=True)
-class Linear(Schedule):
+class Linear(ToEnd):
     """From ``lr`` in a straight line to ``end``, which it reaches at step ``steps`` and keeps.
 
     ``end + (lr - end) * (steps - step) / (steps - warmup_steps)``; ``steps`` counts the warmup in.
@@ -53,26 +46,13 @@ class Linear(Schedule):
     warmup_steps: int = 0
     warmup_learning_rate: float = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        numbers_of(self, "end", "warmup_learning_rate", at_least=0)
-        check_warmup_within(self, self.warmup_steps, self.steps)
-        check_frozen_end(self, self.lr, self.end)
-
-    def rate(self, count: jax.Array) -> jax.Array:
-        total = self.steps - self.warmup_steps
-        return warm_up(
-            count,
-            self.warmup_steps,
-            self.warmup_learning_rate,
-            self.lr,
-            lambda elapsed: self.end + (self.lr - self.end) * (jnp.maximum(total - elapsed, 0) / total),
-        )
+    def share(self, remaining: jax.Array, total: int) -> jax.Array:
+        return remaining / total
 
 
 @register_schedule("exponential_decay")
 @dataclasses.dataclass(frozen=True)
-class ExponentialDecay(Schedule):
+class ExponentialDecay(WarmedUp):
     """``max(lr * decay_factor ** (elapsed / decay_size), min_learning_rate)``, ``elapsed`` counted after warmup.
 
     With ``staircase`` the exponent is the integer part of ``elapsed / decay_size``. The warmup goes in a straight
@@ -92,20 +72,14 @@ class ExponentialDecay(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        integers_of(self, "decay_size", at_least=1)
-        integers_of(self, "warmup_size", at_least=0)
         numbers_of(self, "decay_factor", above=0)
-        numbers_of(self, "warmup_learning_rate", "min_learning_rate", at_least=0)
 
-    def rate(self, count: jax.Array) -> jax.Array:
-        def decayed(elapsed: jax.Array) -> jax.Array:
-            exponent = elapsed // self.decay_size if self.staircase else elapsed / self.decay_size
-            # The logarithm is taken in double precision: a factor such as 0.9999, rounded to float32 and raised
-            # to the 10,000th power, would be off by 3e-4.
-            rate = self.lr * jnp.exp(exponent * math.log(self.decay_factor))
-            return jnp.maximum(rate, self.min_learning_rate)
-
-        return warm_up(count, self.warmup_size, self.warmup_learning_rate, self.lr, decayed)
+    def after(self, elapsed: jax.Array) -> jax.Array:
+        exponent = elapsed // self.decay_size if self.staircase else elapsed / self.decay_size
+        # The logarithm is taken in double precision: a factor such as 0.9999, rounded to float32 and raised
+        # to the 10,000th power, would be off by 3e-4.
+        rate = self.lr * jnp.exp(exponent * math.log(self.decay_factor))
+        return jnp.maximum(rate, self.min_learning_rate)
 
 
 @register_schedule("manual_steps")
