@@ -9,8 +9,7 @@ import pytest
 
 from sparrow.jaxprs import walk
 from sparrow.kernels import BACKENDS, cuda, xla
-from sparrow.kernels.translate.graph import OPERATIONS
-from sparrow.kernels.translate.trace import trace
+from sparrow.kernels.translate.graph import OPERATIONS, trace
 from sparrow.rules import Rule
 from tests.conftest import AVAILABLE
 from tests.kernels.cuda import emulator
@@ -30,7 +29,7 @@ def used(rule):
         names.add(equation.primitive.name)
         return [None] * len(equation.outvars)
 
-    traced = trace(row_step(rule, 8)).jaxpr
+    traced = trace(row_step(rule, 8))
     walk(traced, [None] * len(traced.in_avals), note, lambda *_: None)
     return names
 

@@ -10,7 +10,6 @@ import functools
 
 from sparrow.kernels.translate.graph import build
 from sparrow.kernels.translate.passes import Passes
-from sparrow.kernels.translate.trace import trace
 from sparrow.kernels.types import RowStep
 
 REDUCTIONS = {
@@ -25,13 +24,13 @@ REDUCTIONS = {
 @functools.lru_cache(maxsize=1024)
 def row_step(step: RowStep) -> str:
     """Return the device function ``row_step`` of ``step``; raise `Inexpressible` where it cannot be written."""
-    return _Writer(build(trace(step))).function(step)
+    return _Writer(build(step)).function(step)
 
 
 @functools.lru_cache(maxsize=1024)
 def by_element(step: RowStep) -> bool:
     """Whether ``step`` works on every column for itself: no sum over the row, no number per row."""
-    values = Passes(build(trace(step))).values
+    values = Passes(build(step)).values
     return all(step.slot_shapes) and not any(value.reduction for value in values)
 
 

@@ -7,10 +7,11 @@ import functools
 import hashlib
 from collections.abc import Iterable
 
+import jax
+
 from sparrow.kernels.native import compiler
 from sparrow.kernels.translate.graph import build
 from sparrow.kernels.translate.passes import Passes
-from sparrow.kernels.translate.trace import trace, trace_any_dim
 from sparrow.kernels.translate.values import C_TYPES, Value
 from sparrow.kernels.types import RowStep
 
@@ -53,9 +54,9 @@ def translate(step: RowStep) -> RowFunction:
     <BLANKLINE>
     """
     try:
-        graph = build(trace_any_dim(step))
+        graph = build(step, *jax.export.symbolic_shape("dim"))
     except Exception:  # a rule may fail for a symbolic length; its true errors come below
-        graph = build(trace(step))
+        graph = build(step)
     writer = _Writer(graph)
     body = writer.code(C_TYPES[step.dtype])
     digest = hashlib.sha256(f"{compiler.code('row_step.h', 'operations.h', 'half.h')}\n{body}".encode()).digest()

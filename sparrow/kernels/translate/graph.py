@@ -1,4 +1,4 @@
-"""From a traced row step to the graph of its values.
+"""From a row step, traced, to the graph of its values.
 
 A rule that uses an operation outside of `OPERATIONS` runs on ``xla``, with a warning that names it. The helpers are in
 ``native/src/operations.h``; ``math::`` is std in C++, and in ``cuda/src/row_step.cuh`` a list of the same functions.
@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sparrow.jaxprs import walk
-from sparrow.kernels.translate.trace import TracedStep
+from sparrow.kernels.rounding import noise
 from sparrow.kernels.translate.values import C_TYPES, Inexpressible, Value, Write, constant, leaf
+from sparrow.kernels.types import RowStep, stand_in
+
+if TYPE_CHECKING:
+    from jax.extend import core
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,26 +38,43 @@ class Graph:
     unchanged: frozenset[int]
 
 
-def build(traced: TracedStep) -> Graph:
-    """Return the graph of ``traced``; raise `Inexpressible` where no kernel can express it."""
-    return _Builder(traced).graph()
+def trace(step: RowStep, dim: Any = None) -> core.ClosedJaxpr:
+    """Return the jaxpr of ``step`` with its limits and its rounding, for a row of ``dim`` elements, or of its own dim.
+
+    It takes row, grad, the slots, the scalars, seed, index, and gives the new row and the new slots. ``dim`` may be
+    symbolic: a rule that asks for the length as a number then raises here.
+    """
+    dim = step.dim if dim is None else dim
+    step = dataclasses.replace(step, dim=dim)
+
+    def complete(row: jax.Array, grad: jax.Array, slots: Any, scalars: Any, seed: jax.Array, index: jax.Array) -> Any:
+        return step(row, grad, slots, scalars, noise(seed, index, dim) if step.stochastic else None)
+
+    slots, scalars = [stand_in(sizes) for sizes in step.slot_shapes], [stand_in(()) for _ in step.scalars]
+    seed, index = stand_in((), jnp.uint32), stand_in((), jnp.int32)
+    return jax.make_jaxpr(complete)(stand_in((dim,), step.dtype), stand_in((dim,)), slots, scalars, seed, index)
+
+
+def build(step: RowStep, dim: Any = None) -> Graph:
+    """Return the graph of ``step``, as `trace` takes it; raise `Inexpressible` where no kernel can express it."""
+    return _Builder(step, step.dim if dim is None else dim).graph()
 
 
 class _Builder:
-    def __init__(self, traced: TracedStep) -> None:
-        self.traced = traced
+    def __init__(self, step: RowStep, dim: Any) -> None:
+        self.step, self.shape = step, (dim,)
 
     def graph(self) -> Graph:
-        traced, closed = self.traced, self.traced.jaxpr
-        slot_names = [f"slot{i}" for i in range(traced.num_slots)]
-        scalar_names = [f"scalar{i}" for i in range(traced.num_scalars)]
+        count, closed = len(self.step.slots), trace(self.step, *self.shape)
+        slot_names = [f"slot{i}" for i in range(count)]
+        scalar_names = [f"scalar{i}" for i in range(len(self.step.scalars))]
         names = ["row", "grad", *slot_names, *scalar_names, "seed", "index"]
         inputs = [
             leaf(aval.dtype.name, f"{name}[i]" if aval.shape else name, bool(aval.shape))
             for aval, name in zip(closed.in_avals, names, strict=True)
         ]
         row, *slots = walk(closed, inputs, lambda equation, operands: [self.one(equation, operands)], self.constant)
-        old_slots = inputs[2 : 2 + traced.num_slots]
+        old_slots = inputs[2 : 2 + count]
         self.check_outputs([row, *slots], [inputs[0], *old_slots])
         unchanged = frozenset(i for i, (new, old) in enumerate(zip(slots, old_slots, strict=True)) if new is old)
         return Graph(row, tuple(slots), unchanged)
@@ -74,7 +97,7 @@ class _Builder:
         per_element = self.per_element(name, aval.shape)
 
         if name == "dim_as_value":
-            if params["dim"] != self.traced.shape[0]:
+            if params["dim"] != self.shape[0]:
                 raise Inexpressible(f"the length {params['dim']} is not the length of the row")
             return leaf(dtype, f"{C_TYPES[dtype]}(dim)")
         if name == "iota":
@@ -107,7 +130,7 @@ class _Builder:
 
     def per_element(self, name: str, shape: tuple[Any, ...]) -> bool:
         """Whether an array of ``shape`` has one number per element of the row; else it must be one number."""
-        if shape == self.traced.shape:
+        if shape == self.shape:
             return True
         if all(size == 1 for size in shape):
             return False
