@@ -197,6 +197,14 @@ class Block:
         """Return the value of a field that messages of other kinds may lack."""
         return self[field] if field in MESSAGES[self.kind] else default
 
+    def quoted(self, field: str, kind: Callable[[str], T], otherwise: str | None = None) -> T | None:
+        """Return the number that a field holds in quotes, or else ``otherwise``; None: it is empty."""
+        given = self[field] or otherwise
+        try:
+            return kind(given) if given else None
+        except ValueError:
+            self.fail(f"must be {'an integer' if kind is int else 'a number'} in quotes, got {given!r}", field)
+
     def fail(self, message: str, field: str | None = None) -> NoReturn:
         """Raise an error about the message, or about a field of it."""
         path, line = (self.path, self.line) if field is None else self.place(field)
@@ -350,14 +358,10 @@ def _float(written: str) -> float | None:
 def _wanted(spec: FieldSpec) -> str:
     if spec.kind == "enum":
         return f"one of {', '.join(ENUMS[spec.of])}"
-    if spec.is_signed:
-        return "an integer"
-    return {
-        "number": "a finite number",
-        "integer": "an integer of at least 0",
-        "flag": "true or false",
-        "string": "a string in quotes",
-    }[spec.kind]
+    integer = "an integer" if spec.is_signed else "an integer of at least 0"
+    return {"number": "a finite number", "integer": integer, "flag": "true or false", "string": "a string in quotes"}[
+        spec.kind
+    ]
 
 
 def _shown(value: text.Value) -> str:

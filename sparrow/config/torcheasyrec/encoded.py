@@ -65,17 +65,6 @@ def normalizer(block: Block) -> dict[str, Any]:
     return {"log10_above": first, "log10_default": second}
 
 
-def missing_number(block: Block) -> float | None:
-    """Return the number of a missing value; None: there is none."""
-    written = block["default_value"]
-    if written == "":
-        return None
-    try:
-        return float(written)
-    except ValueError:
-        block.fail(f"must be a number in quotes, got {written!r}", "default_value")
-
-
 def dense_fields(block: Block) -> dict[str, Any]:
     """Return how numbers become an input: cut into buckets, or transformed."""
     boundaries = block["boundaries"] or None
@@ -157,7 +146,7 @@ def encoded_feature(entry: Entry, context: Context) -> Feature:
     cut = buckets(block) if is_cut else {}
     if not is_cut:
         block.note(NO_TABLE, "embedding_dim", "embedding_name", "pooling")
-    number, dim = _default(block, float), block.get("value_dim") or 1
+    number, dim = block.quoted("fg_encoded_default_value", float), block.get("value_dim") or 1
     missing = 0.0 if number is None else number
     if entry.sequence is None:
         block.note("the feature is no sequence", "sequence_length", "sequence_delim")
@@ -193,7 +182,7 @@ def _sparse(block: Block) -> dict[str, Any] | None:
     """Return the rows of a column of ids; None: it holds numbers."""
     if "boundaries" not in block and block.kind not in _ALWAYS_IDS and not has_ids(block):
         return None
-    table = {**table_of(block), "default": _default(block, int)}
+    table = {**table_of(block), "default": block.quoted("fg_encoded_default_value", int)}
     if "boundaries" in block:  # the column holds the buckets
         return {"num_buckets": len(block["boundaries"]) + 1, **table}
     field = size_field(block)
@@ -228,15 +217,3 @@ def _rows(block: Block, field: str) -> int:
             return len(lines)
     count: int = block[field]
     return count
-
-
-def _default(block: Block, kind: type) -> Any:
-    """Return the value of a missing row; None: it stays empty."""
-    given = block["fg_encoded_default_value"]
-    if not given:
-        return None
-    try:
-        return kind(given)
-    except ValueError:
-        number = "an integer" if kind is int else "a number"
-        block.fail(f"must be {number} in quotes, got {given!r}", "fg_encoded_default_value")

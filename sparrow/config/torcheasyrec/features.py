@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.computed import COMPUTED, Entry, column, each_element, source_fields
-from sparrow.config.torcheasyrec.encoded import Context, dense_fields, encoded_feature, missing_number
+from sparrow.config.torcheasyrec.encoded import Context, dense_fields, encoded_feature
 from sparrow.config.torcheasyrec.tables import has_ids, rows, table_of
 from sparrow.data import (
     BagSequenceFeature,
@@ -86,7 +86,7 @@ def _raw(entry: Entry, context: Context) -> Feature:
         entry.name,
         dim=block["value_dim"] or 1,
         separator=block["separator"],
-        missing=missing_number(block),
+        missing=block.quoted("default_value", float),
         **source_fields(entry, context.entries),
         **dense_fields(block),
     )
@@ -128,7 +128,7 @@ def _computed(entry: Entry, context: Context) -> Feature:
 def _missing(entry: Entry) -> float | None:
     """Return the number of a missing value; a combination of no values is 0, where the file gives no other number."""
     is_combined = entry.kind == "combine_feature" and not entry.block["default_value"]
-    return 0.0 if is_combined else missing_number(entry.block)
+    return 0.0 if is_combined else entry.block.quoted("default_value", float)
 
 
 def _combo(entry: Entry, context: Context) -> Feature:
@@ -175,7 +175,7 @@ def _tokenize_sequence(entry: Entry, context: Context) -> Feature:
 
 def _raw_sequence(entry: Entry, context: Context) -> Feature:
     block = entry.block
-    missing = missing_number(block) if "default_value" in block else 0.0
+    missing = block.quoted("default_value", float) if "default_value" in block else 0.0
     fields = dense_fields(block)
     return RawSequenceFeature(
         entry.name,

@@ -66,21 +66,10 @@ def _converted(value: Any) -> Any:
     return record(value, made) if isinstance(made, type) else made(value)
 
 
+_FUNCTIONS: Final = ("ReLU", "ReLU6", "ELU", "SELU", "GELU", "SiLU", "Mish", "Softplus", "Sigmoid", "Tanh", "PReLU")
 _ACTIVATIONS: Final = {
-    "": "none",
-    "nn.ReLU": "relu",
-    "nn.ReLU6": "relu6",
-    "nn.LeakyReLU": "leaky_relu",
-    "nn.ELU": "elu",
-    "nn.SELU": "selu",
-    "nn.GELU": "gelu",
-    "nn.SiLU": "silu",
-    "nn.Mish": "mish",
-    "nn.Softplus": "softplus",
-    "nn.Sigmoid": "sigmoid",
-    "nn.Tanh": "tanh",
-    "nn.PReLU": "prelu",
-    "Dice": "dice",
+    **{f"nn.{name}": name.lower() for name in _FUNCTIONS},
+    **{"": "none", "nn.LeakyReLU": "leaky_relu", "Dice": "dice"},
 }
 
 

@@ -261,11 +261,8 @@ def rows(block: Block, otherwise: str | None = None) -> dict[str, Any]:
         block.note(f"{field} knows every id", "default_bucketize_value")
     else:
         fields = _vocabulary(block, field, block["default_value"] or otherwise)
-    return {
-        "default": _default_id(block, otherwise),
-        **fields,
-        **table_of(block),
-    }
+    kind: Any = int if "num_buckets" in block else str
+    return {"default": block.quoted("default_value", kind, otherwise), **fields, **table_of(block)}
 
 
 def table_of(block: Block) -> dict[str, Any]:
@@ -299,16 +296,3 @@ def _has_rows(path: str) -> dict[str, Any]:
             return {"vocabulary_has_rows": len(file.readline().split()) > 1}
     except (OSError, UnicodeDecodeError):
         return {}
-
-
-def _default_id(block: Block, otherwise: str | None) -> int | str | None:
-    """Return the id of a missing value: a number where ids are numbers."""
-    given = block["default_value"] or otherwise
-    if not given:
-        return None
-    if "num_buckets" not in block:
-        return str(given)
-    try:
-        return int(given)
-    except ValueError:
-        block.fail(f"must be an integer in quotes, got {given!r}", "default_value")

@@ -190,12 +190,6 @@ def check_precision(block: Block | None, train: Train, use_ema: bool | None) -> 
         block.fail(f"differs from evaluation; remove it, and add {option} to sparrow export", "use_dense_ema")
 
 
-_SCHEDULES: Final[Mapping[str, Callable[..., Callable[[Any], Any]]]] = {
-    "ExponentialDecayLR": schedules.exponential_decay,
-    "ManualStepLR": schedules.manual_steps,
-    "CosineAnnealingLR": schedules.cosine_annealing,
-    "CosineAnnealingWarmRestartsLR": schedules.cosine_annealing_warm_restarts,
-}
 _SIZES: Final = ("decay_size", "schedule_sizes", "T_max", "T_0", "warmup_size")
 
 
@@ -293,7 +287,10 @@ def learning_rate(optimizer: Block, rate: Block, accumulate: int) -> float | Cal
             fields[field.lower()] = tuple(in_steps(rate, field, each, accumulate) for each in given)
         elif given is not None:
             fields[field.lower()] = in_steps(rate, field, given, accumulate)
-    return rate.make(_SCHEDULES[rate.kind], lr, **fields)
+    # Our schedules have the names of the messages: CosineAnnealingLR is CosineAnnealing.
+    name = rate.kind.removesuffix("LR").replace("ManualStep", "ManualSteps")
+    made: schedules.Schedule = rate.make(getattr(schedules, name), lr, **fields)
+    return made
 
 
 def in_steps(block: Block, field: str, count: int, accumulate: int) -> int:
