@@ -223,14 +223,10 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         return {
             **dataclasses.asdict(self),
-            "held": self.held,
-            "training": self.training,
-            "peak": self.peak,
-            "host": self.host,
+            **{name: getattr(self, name) for name in ("held", "training", "peak", "host", "bound")},
             "bytes_per_step": self.moved.total,
             "seconds_per_step": self.seconds,
             "feed_seconds_per_step": self.feed,
-            "bound": self.bound,
             "lines": self.lines(),
             "fits": self.fits(),
         }

@@ -211,16 +211,16 @@ def initial_values(feature: Block) -> Initializer | None:
     low = -limit if args["lower"] is None else args["lower"]
     high = limit if args["upper"] is None else args["upper"]
     spread = std if args["std_dev"] is None else args["std_dev"]
-    match args["mode"]:
-        case "UNIFORM":
-            return args.make(Uniform, low, high)
-        case "NORMAL":
-            return args.make(Normal, args["mean"], spread)
-        case "TRUNCATED_NORMAL":
-            return args.make(Normal, args["mean"], spread, low, high)
-        case "CONSTANT":
-            return args.make(Constant, args["value"])
-    args.fail(f"not supported: {args['mode']!r}; UNIFORM, NORMAL, TRUNCATED_NORMAL, CONSTANT are", "mode")
+    makers: dict[str, tuple[Any, ...]] = {
+        "UNIFORM": (Uniform, low, high),
+        "NORMAL": (Normal, args["mean"], spread),
+        "TRUNCATED_NORMAL": (Normal, args["mean"], spread, low, high),
+        "CONSTANT": (Constant, args["value"]),
+    }
+    if args["mode"] not in makers:
+        args.fail(f"not supported: {args['mode']!r}; {', '.join(makers)} are", "mode")
+    made: Initializer = args.make(*makers[args["mode"]])
+    return made
 
 
 SIZES: Final = ("num_buckets", "hash_bucket_size", "vocab_list", "vocab_dict", "vocab_file")

@@ -28,18 +28,9 @@ def add_sort(
     sources: Argument,
     entries: Argument,
 ) -> None:
-    """Sort ``count`` entries by row into ``entries``, 8 bytes each.
+    """Sort ``count`` entries by row into ``entries``, 8 bytes each; ids that are no rows come last.
 
-    Args:
-      call: the plan to add to.
-      program: the number of the sort's program.
-      tuned: the sort's tuning.
-      cores: the number of multiprocessors of the GPU.
-      count: the number of entries.
-      num_rows: the number of rows; other ids are sorted to the end.
-      ids: (count,) rows.
-      sources: (count,) the source of each entry; null: its own number.
-      entries: the result.
+    ``program`` is the number of the sort's program, ``sources`` the source of each entry; null: its own number.
     """
     passes, radix, tile = sort_passes(num_rows, tuned), 1 << tuned.sort_bits, tuned.sort_threads * tuned.sort_items
     tiles = -(-count // tile)

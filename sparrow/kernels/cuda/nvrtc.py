@@ -10,6 +10,8 @@ import os
 import threading
 from collections.abc import Sequence
 
+from sparrow.kernels.native.compiler import first_error
+
 _lock = threading.Lock()
 
 
@@ -79,7 +81,7 @@ def compile_cubin(source: str, arguments: Sequence[str]) -> bytes:
 
     def check(code: int) -> None:
         if code:
-            raise NvrtcError(f"NVRTC: {library.nvrtcGetErrorString(code).decode()}: {_first_error(log())}")
+            raise NvrtcError(f"NVRTC: {library.nvrtcGetErrorString(code).decode()}: {first_error(log())}")
 
     def log() -> str:
         size = ctypes.c_size_t()
@@ -99,8 +101,3 @@ def compile_cubin(source: str, arguments: Sequence[str]) -> bytes:
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
     return cubin.raw
-
-
-def _first_error(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")

@@ -68,6 +68,12 @@ def together(arguments: Sequence[Argument]) -> list[Argument]:
     return [first, *(dataclasses.replace(one, kind=one.kind + CONTINUES) for one in others)]
 
 
+def table_and_slots(held: Sequence[Argument], are_vectors: Sequence[bool]) -> list[Argument]:
+    """Return arrays as one parameter: the table, the slots with vectors, those with a number per row; null for none."""
+    kinds = ([held[i] for i in range(1, len(held)) if are_vectors[i] == kind] for kind in (True, False))
+    return together([held[0], *(one for own in kinds for one in own or [NOTHING])])
+
+
 class Call:
     """The buffers and the operations of one FFI call."""
 

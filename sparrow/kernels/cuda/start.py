@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.kernels.cuda import machine, source
-from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number, together
+from sparrow.kernels.cuda.plan import Argument, Call, number, table_and_slots
 from sparrow.kernels.ids.types import Changed
 
 _THREADS = 256  # as in src/start.cu
@@ -42,7 +42,7 @@ def start(
       limits: (tables, 2), the lowest and the highest value.
       slots: (tables, slots), their first numbers.
     """
-    order = [i - 1 for i in _kinds(arrays)]
+    order = sorted(range(len(arrays) - 1), key=lambda i: -arrays[i + 1].ndim)  # vectors come first
     words = np.concatenate([limits.view(np.uint32), np.ascontiguousarray(slots[:, order]).view(np.uint32)], axis=1)
     call = Call()
     held = [call.in_place(array) for array in arrays]
@@ -65,19 +65,15 @@ def put_back(
     return _launched(call, source.PUT_BACK, arrays, both, [*given, *sizes])
 
 
-def _kinds(arrays: Sequence[jax.Array]) -> list[int]:
-    """Return the numbers of slots with vectors, then of of slots with one number per row."""
-    return sorted(range(1, len(arrays)), key=lambda i: -arrays[i].ndim)
-
-
 def _launched(
     call: Call, kernel: int, arrays: Sequence[jax.Array], structs: list[list[Argument]], others: list[Argument]
 ) -> list[jax.Array]:
-    vectors, numbers = ([i for i in _kinds(arrays) if arrays[i].ndim == ndim] for ndim in (2, 1))
+    are_vectors = [array.ndim == 2 for array in arrays]
     for held in reversed(structs):
-        slots = [one for kind in (vectors, numbers) for one in [held[i] for i in kind] or [NOTHING]]
-        others = [*together([held[0], *slots]), *others]
+        others = [*table_and_slots(held, are_vectors), *others]
     gpu = machine.here()
     call.launch(0, kernel, _BLOCKS * gpu.cores, _THREADS, others)
-    module = source.start_module(arrays[0].shape[1], str(arrays[0].dtype), len(vectors), len(numbers))
+    module = source.start_module(
+        arrays[0].shape[1], str(arrays[0].dtype), sum(are_vectors[1:]), are_vectors.count(False)
+    )
     return call.bind(machine.load(gpu, [module]))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.kernels.cuda import machine, source
-from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number, together
+from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number, table_and_slots, together
 from sparrow.kernels.ids.types import Changed
 from sparrow.kernels.ids.words import words_of
 from sparrow.kernels.records import Layout, record_numbers
@@ -182,19 +182,12 @@ def _moves(
 
 
 def _cache(layout: Layout, held: Sequence[Argument]) -> list[Argument]:
-    vectors, numbers = _slots(layout)
-    slots = [one for kind in (vectors, numbers) for one in [held[i] for i in kind] or [NOTHING]]
-    return together([held[0], *slots])
-
-
-def _slots(layout: Layout) -> tuple[list[int], list[int]]:
-    """Return the numbers of the slots with vectors, and of slots with one number per row."""
-    vectors = [i for i, part in enumerate(layout.parts) if part.numbers and i > 0]
-    return vectors, [i for i, part in enumerate(layout.parts) if not part.numbers]
+    return table_and_slots(held, [bool(part.numbers) for part in layout.parts])
 
 
 def _module(layout: Layout) -> source.Module:
-    vectors, numbers = _slots(layout)
+    vectors = [i for i, part in enumerate(layout.parts) if part.numbers and i > 0]
+    numbers = [i for i, part in enumerate(layout.parts) if not part.numbers]
     if not layout.parts[0].numbers or any(layout.parts[i].bytes != 4 for i in numbers):
         raise ValueError("a record is a row of a table, and slots of float32")
     width = math.gcd(16, layout.bytes, *(part.bytes for part in layout.parts if part.numbers))

@@ -34,11 +34,9 @@ def unavailable() -> str | None:
 
 def move_to_large_pages(address: int, nbytes: int) -> None:
     """Move memory to large pages, where the system has some: it takes about as long as to copy it."""
-    from sparrow.kernels.native.library import load
-
-    library = load()
-    if not isinstance(library, str):
-        library.ffi.sparrow_move_to_huge_pages(ctypes.c_void_p(address), ctypes.c_int64(nbytes))
+    found = library.load()
+    if not isinstance(found, str):
+        found.ffi.sparrow_move_to_huge_pages(ctypes.c_void_p(address), ctypes.c_int64(nbytes))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -144,12 +144,13 @@ def compiled(level: str, files: Sequence[str] | str, includes: Sequence[str] = (
             command = [compiler, *flags(level), *headers, *inputs, "-o", str(made)]
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
             if done.returncode != 0:
-                raise CompileError(f"{compiler} failed: {_first_error(done.stderr)}")
+                raise CompileError(f"{compiler} failed: {first_error(done.stderr)}")
             return made.read_bytes()
     except OSError as error:
         raise CompileError(f"cannot run {compiler}: {error}; set TMPDIR to a folder with space, or CXX") from error
 
 
-def _first_error(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines()]
+def first_error(output: str) -> str:
+    """Return the first line of a compiler's output that has an error."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     return next((line for line in lines if "error" in line), lines[0] if lines else "no message")

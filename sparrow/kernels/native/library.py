@@ -157,11 +157,8 @@ def _choose_level(cpu_level: int) -> str:
     >>> _choose_level(3) in levels()
     True
     """
-    return next((level for level in reversed(levels()) if level in ("generic", *_runs(cpu_level))), levels()[0])
-
-
-def _runs(cpu_level: int) -> list[str]:
-    return [f"x86-64-v{number}" for number in range(2, cpu_level + 1)]
+    runs = ("generic", *(f"x86-64-v{number}" for number in range(2, cpu_level + 1)))
+    return next((level for level in reversed(levels()) if level in runs), levels()[0])
 
 
 KERNELS: Final = pathlib.Path(__file__).parents[1]
