@@ -75,10 +75,6 @@ class Child:
             return f"process {self.number} was ended by {signal.Signals(-code).name}"
         return f"process {self.number} ended with code {code}"
 
-    def last_lines(self) -> list[str]:
-        self.errors.seek(0)
-        return self.errors.read().decode("utf-8", "replace").splitlines()[-SHOWN:]
-
 
 @dataclasses.dataclass(frozen=True)
 class Start:
@@ -167,7 +163,8 @@ def _culprit(first: Child, children: Sequence[Child]) -> Child:
 
 def _shown(culprit: Child, log: Callable[[str], None]) -> int:
     code = culprit.handle.returncode
-    for line in culprit.last_lines():
+    culprit.errors.seek(0)
+    for line in culprit.errors.read().decode("utf-8", "replace").splitlines()[-SHOWN:]:
         log(line)
     if code is None:
         log(f"{culprit.failure()}; all processes were ended")

@@ -7,7 +7,6 @@ import ctypes
 import dataclasses
 import functools
 import hashlib
-import pathlib
 import threading
 from collections.abc import Sequence
 
@@ -19,7 +18,7 @@ from sparrow.kernels.cuda.plan import TARGET, TARGET_APART
 from sparrow.kernels.cuda.source import Module
 from sparrow.kernels.device_kind import platform
 from sparrow.kernels.native import compiler
-from sparrow.kernels.native.library import open_library
+from sparrow.kernels.native.library import ffi_headers, open_library
 from sparrow.kernels.warning import warn_once
 
 OLDEST = 8.0  # compute capability of Ampere
@@ -92,7 +91,8 @@ def _find() -> Gpu | str:
     if reason := nvrtc.unavailable():
         return reason
     try:
-        shim = register(open_shim(), "CUDA")
+        files, includes = shim_files()
+        shim = register(open_library(shim_name(), compiler.levels()[0], files, includes, SYMBOLS), "CUDA")
     except (compiler.CompileError, OSError, RuntimeError, AttributeError) as error:
         return f"its launcher could not be loaded: {error}"
     if shim.sparrow_cuda_driver():
@@ -163,20 +163,13 @@ def load(machine: Gpu, modules: Sequence[Module]) -> list[int]:
 
 def shim_name() -> str:
     """Return the shim's file name, with the hash of its code and of XLA's headers."""
-    headers = pathlib.Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api"
-    content = source.shim_content() + "".join(path.read_text() for path in sorted(headers.glob("*.h")))
+    content = source.text("driver.h", "programs.h", "sides.h", *source.SHIM) + ffi_headers()
     return compiler.library_name("cuda-shim", compiler.levels()[0], content)
 
 
 def shim_files() -> tuple[list[str], list[str]]:
     """Return the shim's files, and the folders of its headers: XLA's FFI and nothing of CUDA."""
     return [str(source.FOLDER / name) for name in source.SHIM], [str(source.FOLDER), jax.ffi.include_dir()]
-
-
-def open_shim() -> ctypes.CDLL:
-    """Return the shim: from the package, from the cache, or compiled into the cache now."""
-    files, includes = shim_files()
-    return open_library(shim_name(), compiler.levels()[0], files, includes, SYMBOLS)
 
 
 def register(shim: ctypes.CDLL, platform: str) -> ctypes.CDLL:

@@ -53,10 +53,10 @@ def _call(first: jax.Array, rest: jax.Array | None) -> tuple[Call, list[Argument
     batch, own, dim = first.shape
     count = own + (0 if rest is None else rest.shape[1])
     call = Call()
-    module = source.pairs_module(own, count, dim, first.dtype.name, tuning.for_pairs())
+    module = source.pairs_module(own, count, dim, first.dtype.name, tuning.PairsTuning())
     return call, [call.input(first), call.input(rest)], batch, count, module
 
 
 def _launch(call: Call, kernel: int, arguments: list[Argument], batch: int) -> None:
-    warps = tuning.for_pairs().warps
+    warps = tuning.PairsTuning().warps
     call.launch(0, kernel, -(-batch // warps), 32 * warps, [*arguments, number(batch)])

@@ -47,11 +47,6 @@ def _read(name: str) -> str:
     return (FOLDER / name).read_text()
 
 
-def shim_content() -> str:
-    """Return the content of all files that the shim is made of, for hashing."""
-    return text("driver.h", "programs.h", "sides.h", *SHIM)
-
-
 SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
 LOOKUP = UPDATE = 0
 PAIRS, PAIRS_GRADIENT = range(2)

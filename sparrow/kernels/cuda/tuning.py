@@ -177,11 +177,6 @@ def for_sort(count: int, cores: int) -> SortTuning:
     return dataclasses.replace(tuned, sort_items=items)
 
 
-def for_pairs() -> PairsTuning:
-    """Return the tuning of all products of pairs."""
-    return PairsTuning()
-
-
 def for_ids(num_segments: int) -> IdsTuning:
     """Return the tuning of a map with ``num_segments`` segments: the counters of a block's warps fit in 32 KB.
 

@@ -31,10 +31,15 @@ FFI_SYMBOLS = (*TARGETS, *OTHERS)
 _lock = threading.Lock()
 
 
-def ffi_content() -> str:
-    """Return the FFI layer's code, XLA's own headers included: a library made with others is not used."""
+def ffi_headers() -> str:
+    """Return the code of XLA's own headers: a library made with others is not used."""
     folder = pathlib.Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api"
-    return compiler.all_code() + "".join(path.read_text() for path in sorted(folder.glob("*.h")))
+    return "".join(path.read_text() for path in sorted(folder.glob("*.h")))
+
+
+def ffi_content() -> str:
+    """Return the FFI layer's code, for hashing."""
+    return compiler.all_code() + ffi_headers()
 
 
 def shipped_name(level: str) -> str:

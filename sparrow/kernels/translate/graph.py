@@ -7,7 +7,7 @@ A rule that uses an operation outside of `OPERATIONS` runs on ``xla``, with a wa
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -75,15 +75,11 @@ class _Builder:
         ]
         row, *slots = walk(closed, inputs, lambda equation, operands: [self.one(equation, operands)], self.constant)
         old_slots = inputs[2 : 2 + count]
-        self.check_outputs([row, *slots], [inputs[0], *old_slots])
+        for name, new, old in zip(["row", *slot_names], [row, *slots], [inputs[0], *old_slots], strict=True):
+            if (new.dtype, new.per_element) != (old.dtype, old.per_element):
+                raise Inexpressible(f"the new {name.replace('slot', 'slot ')} differs from the old in shape or type")
         unchanged = frozenset(i for i, (new, old) in enumerate(zip(slots, old_slots, strict=True)) if new is old)
         return Graph(row, tuple(slots), unchanged)
-
-    def check_outputs(self, new: Sequence[Value], old: Sequence[Value]) -> None:
-        for i, (got, want) in enumerate(zip(new, old, strict=True)):
-            if (got.dtype, got.per_element) != (want.dtype, want.per_element):
-                what = "row" if i == 0 else f"slot {i - 1}"
-                raise Inexpressible(f"the new {what} differs from the old in shape or type")
 
     def one(self, equation: Any, operands: list[Value]) -> Value:
         """Return the value of an equation that is not a call."""
@@ -237,18 +233,10 @@ def _from_number(text: str, source: str, out: str) -> str:
     return f"{C_TYPES[out]}({text})"
 
 
-def _bitcast(params: dict[str, Any], dtypes: tuple[str, ...], out: str) -> Write:
-    return lambda a: f"bit_cast<{C_TYPES[out]}>({a})"
-
-
 def _select(params: dict[str, Any], dtypes: tuple[str, ...], out: str) -> Write:
     if dtypes[0] != "bool" or len(dtypes) != 3:
         raise Inexpressible(f"the primitive 'select_n' of {len(dtypes) - 1} cases has no translation")
     return lambda which, if_false, if_true: f"({which} ? {if_true} : {if_false})"
-
-
-def _not(params: dict[str, Any], dtypes: tuple[str, ...], out: str) -> Write:
-    return (lambda a: f"(!{a})") if out == "bool" else (lambda a: f"(~{a})")
 
 
 def _integer_pow(params: dict[str, Any], dtypes: tuple[str, ...], out: str) -> Write:
@@ -272,9 +260,9 @@ def _round(params: dict[str, Any], dtypes: tuple[str, ...], out: str) -> Write:
 
 _SPECIAL: dict[str, Callable[[dict[str, Any], tuple[str, ...], str], Write]] = {
     "convert_element_type": _convert,
-    "bitcast_convert_type": _bitcast,
+    "bitcast_convert_type": lambda params, dtypes, out: lambda a: f"bit_cast<{C_TYPES[out]}>({a})",
     "select_n": _select,
-    "not": _not,
+    "not": lambda params, dtypes, out: lambda a: f"(!{a})" if out == "bool" else f"(~{a})",
     "integer_pow": _integer_pow,
     "round": _round,
 }

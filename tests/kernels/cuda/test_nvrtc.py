@@ -32,7 +32,7 @@ def test_every_architecture(arch):
     compiled(source.lookup_module(6, "float16", "bfloat16", False, tuning.for_lookup(6, "float16", False)), arch)
     compiled(update_module(rules.RowwiseAdagrad(), 128, gains=True), arch)
     compiled(update_module(rules.Adam(), 16, "float16", "bfloat16"), arch)
-    compiled(source.pairs_module(1, 27, 128, "bfloat16", tuning.for_pairs()), arch)
+    compiled(source.pairs_module(1, 27, 128, "bfloat16", tuning.PairsTuning()), arch)
     compiled(source.ids_module(tuning.for_ids(26)), arch)
     compiled(source.swap_module(4, 16, 16, 2, 1, 200), arch)
     compiled(source.swap_module(1, 5, 0, 0, 0, 8), arch)
