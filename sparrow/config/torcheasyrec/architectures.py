@@ -154,11 +154,8 @@ def _pepnet(block: Block) -> Options:
 def _matching(block: Block) -> Options:
     if block["similarity"] == "EUCLID":
         block.fail("not supported: INNER_PRODUCT and COSINE are", "similarity")
-    return {
-        "output_dim": block["output_dim"] or None,
-        "similarity": block["similarity"].lower(),
-        "negatives": "in_batch" if block["in_batch_negative"] else "sampled",
-    }
+    negatives = "in_batch" if block["in_batch_negative"] else "sampled"
+    return {"similarity": block["similarity"].lower(), "negatives": negatives}
 
 
 def _dat(block: Block) -> Options:

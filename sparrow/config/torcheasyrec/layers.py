@@ -34,6 +34,10 @@ _THEIRS: Final[Mapping[str, tuple[str, ...]]] = {
     "num_classes": ("num_class",),
     "num_experts": ("num_expert",),
     "initial_accumulator": ("initial_accumulator_value",),
+    "embedding_dim": ("action_embedding_dim",),
+    "bitmasks": ("action_weights",),
+    "watchtime_thresholds": ("watchtime_to_action_thresholds",),
+    "watchtime_bitmasks": ("watchtime_to_action_weights",),
 }
 """Other names of fields of our records in messages."""
 
@@ -210,15 +214,7 @@ def _actions(block: Block) -> Actions | None:
     if block["action_mlp"] is None:
         block.fail("is required with action_encoder", "action_mlp")
     _, chosen = block["action_encoder"].choose("action_encoder")
-    made: Actions = chosen.make(
-        Actions,
-        embedding_dim=chosen["action_embedding_dim"],
-        bitmasks=chosen["action_weights"],
-        hidden_dim=_converted(block["action_mlp"]),
-        watchtime_thresholds=chosen["watchtime_to_action_thresholds"],
-        watchtime_bitmasks=chosen["watchtime_to_action_weights"],
-    )
-    return made
+    return record(chosen, Actions, hidden_dim=_converted(block["action_mlp"]))
 
 
 def _periods(block: Block) -> tuple[TimePeriod, ...]:
