@@ -6,12 +6,14 @@ Arrays and tracers pass as numbers: their values are not known when a record is 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import math
+import typing
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from sparrow.registry import nearest
 
@@ -122,6 +124,61 @@ def choice(name: str, value: Any, choices: Iterable[Any]) -> None:
         close = isinstance(value, str) and nearest(value, [each for each in choices if isinstance(each, str)])
         hint = f"; {close.split('?')[0]}?" if close and "did you mean" in close else ""
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}{hint}")
+
+
+class Bounds(NamedTuple):
+    """The numbers that a field may hold, as part of its type; `check` reads it."""
+
+    at_least: float = -math.inf
+    above: float = -math.inf
+    at_most: float = math.inf
+    below: float = math.inf
+
+
+NotNegative = Annotated[float, Bounds(at_least=0)]
+Positive = Annotated[float, Bounds(above=0)]
+Share = Annotated[float, Bounds(at_least=0, below=1)]
+"""At least 0 and below 1."""
+Count = Annotated[int, Bounds(at_least=1)]
+
+
+def check(record: object, prefix: str | None = None) -> None:
+    """Check the fields of a dataclass whose types have `Bounds` or are a ``Literal``.
+
+    Errors call a field by its name behind ``prefix``: by default, the class and a dot.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Momentum:
+    ...     decay: Share = 0.9
+    >>> check(Momentum(1.0))
+    Traceback (most recent call last):
+    ValueError: Momentum.decay must be a finite number at least 0 and below 1, got 1.0
+    """
+    for field, (kind, allowed, optional) in _checked(type(record)).items():
+        name = f"{type(record).__name__}.{field}" if prefix is None else prefix + field
+        value = getattr(record, field)
+        if value is None and optional:
+            continue
+        if kind is None:
+            choice(name, value, allowed)
+        elif kind is int:
+            integer(name, value, at_least=allowed.at_least)
+        else:
+            number(name, value, **allowed._asdict())
+
+
+@functools.cache
+def _checked(cls: type[Any]) -> dict[str, tuple[Any, Any, bool]]:
+    """Return the fields that `check` looks at: the type and its `Bounds`, or None and choices; whether None may be."""
+    found: dict[str, tuple[Any, Any, bool]] = {}
+    for field, hint in typing.get_type_hints(cls, include_extras=True).items():
+        parts = (hint, *typing.get_args(hint))
+        for part in parts:
+            if typing.get_origin(part) is typing.Literal:
+                found[field] = None, typing.get_args(part), type(None) in parts
+            elif bounds := [one for one in getattr(part, "__metadata__", ()) if isinstance(one, Bounds)]:
+                found[field] = part.__origin__, bounds[0], type(None) in parts
+    return found
 
 
 def numbers_of(record: object, *fields: str, **bounds: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import optax
 
 from sparrow.dense.clipping import global_norm
 from sparrow.dense.registry import DenseOptimizer, register_optimizer
-from sparrow.fields import choice_of, name_dtype, numbers_of
+from sparrow.fields import NotNegative, Positive, Share, choice_of, name_dtype
 
 Clip = Literal["global", "per_tensor"]
 
@@ -75,20 +75,16 @@ class Mars(DenseOptimizer):
         <https://arxiv.org/abs/2411.10438>`_, 2024
     """
 
-    beta1: float = 0.95
-    beta2: float = 0.99
-    gamma: float = 0.025
-    eps: float = 1e-8
-    max_grad_norm: float | None = 1.0
+    beta1: Share = 0.95
+    beta2: Share = 0.99
+    gamma: NotNegative = 0.025
+    eps: NotNegative = 1e-8
+    max_grad_norm: Positive | None = 1.0
     clip: Clip = "global"
     state_dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        numbers_of(self, "beta1", "beta2", at_least=0, below=1)
-        numbers_of(self, "gamma", "eps", at_least=0)
-        if self.max_grad_norm is not None:
-            numbers_of(self, "max_grad_norm", above=0)
-        choice_of(self, "clip", *get_args(Clip))
+        super().__post_init__()
         name_dtype(self, "state_dtype")
         choice_of(self, "state_dtype", "float32", "bfloat16")
 

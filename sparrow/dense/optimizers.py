@@ -6,7 +6,7 @@ None of them decays weights by itself: `dense.build` adds ``weight_decay`` and `
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jax
 import optax
@@ -14,7 +14,7 @@ import optax
 from sparrow.dense.paths import Patterns, check_patterns, matching
 from sparrow.dense.registry import DenseOptimizer, register_optimizer
 from sparrow.dense.scaling import dampened_trace, scale_by_adagrad, scale_by_amsgrad, scale_by_deviation
-from sparrow.fields import choice_of, integers_of, is_zero, name_dtype, numbers_of
+from sparrow.fields import Bounds, Count, NotNegative, Positive, Share, is_zero, name_dtype
 
 
 @register_optimizer("sgd")
@@ -28,13 +28,12 @@ class SGD(DenseOptimizer):
     Sutskever et al., On the importance of initialization and momentum in deep learning, ICML 2013.
     """
 
-    momentum: float = 0.0
-    dampening: float = 0.0
+    momentum: NotNegative = 0.0
+    dampening: Annotated[float, Bounds(at_least=0, at_most=1)] = 0.0
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        numbers_of(self, "momentum", at_least=0)
-        numbers_of(self, "dampening", at_least=0, at_most=1)
+        super().__post_init__()
         if is_zero(self.momentum) and (self.nesterov or not is_zero(self.dampening)):
             raise ValueError("SGD.nesterov and SGD.dampening need a momentum above 0, got momentum=0")
         if self.nesterov and not is_zero(self.dampening):
@@ -56,11 +55,8 @@ class Adagrad(DenseOptimizer):
     PyTorch's form; optax's own has eps inside the root. Duchi, Hazan, Singer, JMLR 12, 2011.
     """
 
-    initial_accumulator: float = 0.0
-    eps: float = 1e-10
-
-    def __post_init__(self) -> None:
-        numbers_of(self, "initial_accumulator", "eps", at_least=0)
+    initial_accumulator: NotNegative = 0.0
+    eps: NotNegative = 1e-10
 
     def direction(self) -> optax.GradientTransformation:
         return scale_by_adagrad(self.initial_accumulator, self.eps)
@@ -81,17 +77,16 @@ class Adam(DenseOptimizer):
     Kingma & Ba, https://arxiv.org/abs/1412.6980; Reddi et al., https://arxiv.org/abs/1904.09237
     """
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    eps_root: float = 0.0
+    beta1: Share = 0.9
+    beta2: Share = 0.999
+    eps: NotNegative = 1e-8
+    eps_root: NotNegative = 0.0
     amsgrad: bool = False
     nesterov: bool = False
     mu_dtype: str | None = None
 
     def __post_init__(self) -> None:
-        numbers_of(self, "beta1", "beta2", at_least=0, below=1)
-        numbers_of(self, "eps", "eps_root", at_least=0)
+        super().__post_init__()
         name_dtype(self, "mu_dtype")
         if self.amsgrad and self.nesterov:
             raise ValueError(f"{type(self).__name__} has no form with both amsgrad and nesterov; choose one")
@@ -125,12 +120,8 @@ class Adadelta(DenseOptimizer):
     Zeiler, ADADELTA: An Adaptive Learning Rate Method, https://arxiv.org/abs/1212.5701
     """
 
-    rho: float = 0.9
-    eps: float = 1e-6
-
-    def __post_init__(self) -> None:
-        numbers_of(self, "rho", at_least=0, below=1)
-        numbers_of(self, "eps", above=0)
+    rho: Share = 0.9
+    eps: Positive = 1e-6
 
     def direction(self) -> optax.GradientTransformation:
         return optax.scale_by_adadelta(self.rho, self.eps)
@@ -154,18 +145,16 @@ class RMSprop(DenseOptimizer):
     Hinton, lecture 6e of Neural networks for machine learning, 2012.
     """
 
-    alpha: float = 0.99
-    eps: float = 1e-8
-    momentum: float = 0.0
+    alpha: Share = 0.99
+    eps: NotNegative = 1e-8
+    momentum: NotNegative = 0.0
     centered: bool = False
     nesterov: bool = False
-    initial_accumulator: float = 0.0
-    form: str = "torch"
+    initial_accumulator: NotNegative = 0.0
+    form: Literal["torch", "optax"] = "torch"
 
     def __post_init__(self) -> None:
-        numbers_of(self, "alpha", at_least=0, below=1)
-        numbers_of(self, "eps", "momentum", "initial_accumulator", at_least=0)
-        choice_of(self, "form", "torch", "optax")
+        super().__post_init__()
         if self.nesterov and is_zero(self.momentum):
             raise ValueError("RMSprop.nesterov needs a momentum above 0, got momentum=0")
 
@@ -179,7 +168,7 @@ class RMSprop(DenseOptimizer):
         if is_zero(self.momentum):
             return optax.chain(scale, rate)
         trace = optax.trace(self.momentum, self.nesterov)
-        return optax.chain(scale, rate, trace) if self.form == "optax" else optax.chain(scale, trace, rate)
+        return optax.chain(scale, rate, trace) if in_root else optax.chain(scale, trace, rate)
 
 
 @register_optimizer("adafactor")
@@ -196,24 +185,18 @@ class Adafactor(DenseOptimizer):
     Shazeer & Stern, https://arxiv.org/abs/1804.04235
     """
 
-    min_dim_size_to_factor: int = 128
-    decay_rate: float = 0.8
-    decay_offset: int = 0
+    min_dim_size_to_factor: Count = 128
+    decay_rate: Annotated[float, Bounds(above=0, below=1)] = 0.8
+    decay_offset: Annotated[int, Bounds(at_least=0)] = 0
     multiply_by_parameter_scale: bool = True
-    clipping_threshold: float | None = 1.0
-    momentum: float = 0.0
+    clipping_threshold: Positive | None = 1.0
+    momentum: Share = 0.0
     momentum_dtype: str = "float32"
-    eps: float = 1e-30
+    eps: Positive = 1e-30
     factored: bool = True
 
     def __post_init__(self) -> None:
-        integers_of(self, "min_dim_size_to_factor", at_least=1)
-        integers_of(self, "decay_offset", at_least=0)
-        numbers_of(self, "decay_rate", above=0, below=1)
-        numbers_of(self, "momentum", at_least=0, below=1)
-        numbers_of(self, "eps", above=0)
-        if self.clipping_threshold is not None:
-            numbers_of(self, "clipping_threshold", above=0)
+        super().__post_init__()
         name_dtype(self, "momentum_dtype")
 
     def build(self, learning_rate: optax.Schedule) -> optax.GradientTransformation:
@@ -241,12 +224,12 @@ class Lion(DenseOptimizer):
     Chen et al., Symbolic Discovery of Optimization Algorithms, https://arxiv.org/abs/2302.06675
     """
 
-    beta1: float = 0.9
-    beta2: float = 0.99
+    beta1: Share = 0.9
+    beta2: Share = 0.99
     mu_dtype: str | None = None
 
     def __post_init__(self) -> None:
-        numbers_of(self, "beta1", "beta2", at_least=0, below=1)
+        super().__post_init__()
         name_dtype(self, "mu_dtype")
 
     def direction(self) -> optax.GradientTransformation:
@@ -277,28 +260,23 @@ class Muon(DenseOptimizer):
     Jordan, https://kellerjordan.github.io/posts/muon/, 2024; Liu et al., https://arxiv.org/abs/2502.16982
     """
 
-    beta: float = 0.95
+    beta: Share = 0.95
     nesterov: bool = True
     ns_coeffs: tuple[float, float, float] = (3.4445, -4.775, 2.0315)
-    ns_steps: int = 5
-    eps: float = 1e-8
+    ns_steps: Count = 5
+    eps: NotNegative = 1e-8
     adaptive: bool = False
-    preconditioning: str = "frobenius"
-    consistent_rms: float | None = None
+    preconditioning: Literal["frobenius", "spectral", "aol", "schatten"] = "frobenius"
+    consistent_rms: Positive | None = None
     mu_dtype: str | None = None
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.999
-    adam_eps_root: float = 0.0
-    adam_rate_scale: float = 1.0
+    adam_beta1: Share = 0.9
+    adam_beta2: Share = 0.999
+    adam_eps_root: NotNegative = 0.0
+    adam_rate_scale: NotNegative = 1.0
     embeddings: Patterns | None = None
 
     def __post_init__(self) -> None:
-        numbers_of(self, "beta", "adam_beta1", "adam_beta2", at_least=0, below=1)
-        numbers_of(self, "eps", "adam_eps_root", "adam_rate_scale", at_least=0)
-        integers_of(self, "ns_steps", at_least=1)
-        choice_of(self, "preconditioning", "frobenius", "spectral", "aol", "schatten")
-        if self.consistent_rms is not None:
-            numbers_of(self, "consistent_rms", above=0)
+        super().__post_init__()
         if not isinstance(self.embeddings, str | None):
             object.__setattr__(self, "embeddings", tuple(self.embeddings))
         object.__setattr__(self, "ns_coeffs", tuple(self.ns_coeffs))

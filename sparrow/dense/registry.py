@@ -25,6 +25,7 @@ from typing import Final
 
 import optax
 
+from sparrow import fields
 from sparrow.registry import Registry
 
 DESCRIPTIONS: Final = {
@@ -69,8 +70,11 @@ class DenseOptimizer:
     Rules that every optimizer keeps: state keeps its shapes and dtypes from step to step and is a pytree of arrays
     made by ``jax.tree.map`` over the parameters (so that ``optax.tree.map_params`` knows it); an all-zero gradient
     gives finite updates; there is no weight decay of its own. `dense.build` adds weight decay, and casts updates to
-    the gradients' dtypes.
+    the gradients' dtypes. Numbers are checked by the types of the fields, such as `sparrow.fields.Share`.
     """
+
+    def __post_init__(self) -> None:
+        fields.check(self)
 
     def direction(self) -> optax.GradientTransformation:
         """From gradients to the direction that ``-learning_rate`` multiplies."""

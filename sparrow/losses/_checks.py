@@ -5,14 +5,20 @@ Only what is known while tracing is checked: shapes, dtypes and plain numbers, n
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-Scalar = float | jax.Array  # a hyper-parameter: a plain number, or a JAX scalar (traced, learned)
+from sparrow.fields import Bounds
+
+Scalar = float | jax.Array
+"""A hyper-parameter: a plain number, or a JAX scalar (traced, learned)."""
+PositiveScalar = Annotated[Scalar, Bounds(above=0)]
+ShareScalar = Annotated[Scalar, Bounds(at_least=0, below=1)]
+"""At least 0 and below 1."""
 
 
 def floating(loss: str, name: str, array: ArrayLike) -> jax.Array:
@@ -43,12 +49,6 @@ def rank(loss: str, name: str, array: jax.Array, axes: str) -> None:
     """Refuses an array that does not have the named ``axes``, such as "(batch, dim)"."""
     if array.ndim != axes.count(",") + 1 - axes.endswith(",)"):
         raise ValueError(f"{loss}: {name} must have shape {axes}, got {array.shape}")
-
-
-def column(loss: str, name: str, value: Any) -> None:
-    """Refuses a value that cannot be the name of a column of the batch."""
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{loss}: {name} must be the name of a batch field, got {value!r}")
 
 
 def keys(loss: str, name: str, *arrays: ArrayLike) -> list[jax.Array]:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.registry import Registry, answering
 
@@ -41,6 +42,14 @@ class Loss(abc.ABC):
     is_probability: ClassVar[bool] = False
     is_per_example: ClassVar[bool] = False
     negatives: ClassVar[Literal["batch", "drawn"] | None] = None
+
+    def __post_init__(self) -> None:
+        fields.check(self, f"{self.name}: ")
+
+    @property
+    def name(self) -> str:
+        """The word that errors begin with: the name in config files, else that of the class."""
+        return registry.name_of(self) if type(self) in registry else type(self).__name__
 
     @abc.abstractmethod
     def __call__(self, *arrays: Any, **named_arrays: Any) -> jax.Array:

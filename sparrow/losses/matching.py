@@ -20,9 +20,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from sparrow import fields
 from sparrow.losses import _checks as checks
-from sparrow.losses.base import Loss, register_loss, registry
+from sparrow.losses.base import Loss, register_loss
 from sparrow.losses.outputs import MEANING, Positions, Towers, mixed_columns, not_chosen, softmax_values, users
 from sparrow.losses.pointwise import cross_entropy
 from sparrow.registry import answering
@@ -32,8 +31,8 @@ from sparrow.registry import answering
 class CandidateSoftmax(Loss):
     """The base of both losses."""
 
-    temperature: checks.Scalar = 1.0
-    label_smoothing: checks.Scalar = 0.0
+    temperature: checks.PositiveScalar = 1.0
+    label_smoothing: checks.ShareScalar = 0.0
     log_q: bool = True
 
     label_kind = "none"
@@ -41,16 +40,11 @@ class CandidateSoftmax(Loss):
     outputs: ClassVar[tuple[str, ...]] = ("query", "item")
 
     def __post_init__(self) -> None:
-        fields.number(f"{self.name}: temperature", self.temperature, above=0)
-        fields.number(f"{self.name}: label_smoothing", self.label_smoothing, at_least=0, below=1)
+        super().__post_init__()
         if not isinstance(self.log_q, bool):
             raise TypeError(
                 f"{self.name}: log_q must be true or false, got {self.log_q!r}; arrays are given in the call"
             )
-
-    @property
-    def name(self) -> str:
-        return registry.name_of(self)
 
     @property
     def corrects_frequency(self) -> bool:

@@ -29,12 +29,12 @@ class TaskWeights:
       out_task_space_weight: the weight of the others.
     """
 
-    weight: float = 1.0
-    in_task_space_weight: float = 1.0
-    out_task_space_weight: float = 1.0
+    weight: fields.NotNegative = 1.0
+    in_task_space_weight: fields.NotNegative = 1.0
+    out_task_space_weight: fields.NotNegative = 1.0
 
     def __post_init__(self) -> None:
-        fields.numbers_of(self, *(field.name for field in dataclasses.fields(self)), at_least=0)
+        fields.check(self)
 
     @property
     def has_space(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +50,7 @@ class BPR(Loss):
 
     def __post_init__(self) -> None:
         if self.session_name is not None:
-            checks.column("bpr", "session_name", self.session_name)
+            fields.string("bpr: session_name", self.session_name)
 
     def __call__(
         self, positive_logits: ArrayLike, negative_logits: ArrayLike, where: ArrayLike | None = None
@@ -136,15 +136,12 @@ class GBCE(Loss):
     Negative Sampling <https://arxiv.org/abs/2308.07192>`_, RecSys 2023.
     """
 
-    calibration: float = 0.75
+    calibration: Annotated[float, fields.Bounds(at_least=0, at_most=1)] = 0.75
 
     label_kind = "none"
     negatives = "drawn"
     outputs = ("query", "item", "negatives")
     meaning = MEANING
-
-    def __post_init__(self) -> None:
-        fields.number("gbce: calibration", self.calibration, at_least=0, at_most=1)
 
     def __call__(
         self, positive: ArrayLike, negative: ArrayLike, where: ArrayLike | None = None, alpha: ArrayLike | None = None

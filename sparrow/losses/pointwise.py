@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from sparrow import fields
+from sparrow.fields import Bounds
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import BinaryLoss, Loss, register_loss
 from sparrow.registry import answering
@@ -52,23 +52,16 @@ class BinaryCrossEntropy(BinaryLoss):
     section 7 (label smoothing).
     """
 
-    label_smoothing: checks.Scalar = 0.0
-    positive_weight: checks.Scalar = 1.0
-    prior: checks.Scalar = 0.5
+    label_smoothing: checks.ShareScalar = 0.0
+    positive_weight: checks.PositiveScalar = 1.0
+    prior: Annotated[checks.Scalar, Bounds(above=0, below=1)] = 0.5
 
     is_per_example = True
-
-    def __post_init__(self) -> None:
-        fields.number("binary_cross_entropy: label_smoothing", self.label_smoothing, at_least=0, below=1)
-        fields.number("binary_cross_entropy: positive_weight", self.positive_weight, above=0)
-        fields.number("binary_cross_entropy: prior", self.prior, above=0, below=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
         logits, labels = _logits_and_labels("binary_cross_entropy", logits, labels)
         logits = self._from_prior(logits)
         smoothed = labels * (1 - self.label_smoothing) + 0.5 * self.label_smoothing
-        if isinstance(self.positive_weight, float | int) and self.positive_weight == 1:
-            return jnp.asarray(optax.sigmoid_binary_cross_entropy(logits, smoothed))
         yes, no = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)
         return -self.positive_weight * smoothed * yes - (1 - smoothed) * no
 
@@ -121,14 +114,10 @@ class BinaryFocal(BinaryLoss):
     Reference: Lin et al., `Focal Loss for Dense Object Detection <https://arxiv.org/abs/1708.02002>`_.
     """
 
-    gamma: checks.Scalar = 2.0
-    alpha: checks.Scalar = 0.5
+    gamma: Annotated[checks.Scalar, Bounds(at_least=0)] = 2.0
+    alpha: Annotated[checks.Scalar, Bounds(at_least=0, at_most=1)] = 0.5
 
     is_per_example = True
-
-    def __post_init__(self) -> None:
-        fields.number("binary_focal: gamma", self.gamma, at_least=0)
-        fields.number("binary_focal: alpha", self.alpha, at_least=0, at_most=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
         logits, labels = _logits_and_labels("binary_focal", logits, labels)
@@ -182,14 +171,11 @@ class SoftmaxCrossEntropy(Loss):
     section 7 (label smoothing).
     """
 
-    label_smoothing: checks.Scalar = 0.0
+    label_smoothing: checks.ShareScalar = 0.0
 
     label_kind = "class"
     meaning = "probability of each class"
     is_per_example = True
-
-    def __post_init__(self) -> None:
-        fields.number("softmax_cross_entropy: label_smoothing", self.label_smoothing, at_least=0, below=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
         loss = "softmax_cross_entropy"
@@ -259,33 +245,19 @@ class L2(Loss):
       std: the change of the prediction for each 1 of the output, above 0.
     """
 
-    mean: checks.Scalar = 0.0
-    std: checks.Scalar = 1.0
+    mean: Annotated[checks.Scalar, Bounds()] = 0.0
+    std: checks.PositiveScalar = 1.0
 
     meaning = "value"
     is_per_example = True
 
-    def __post_init__(self) -> None:
-        fields.number("l2: mean", self.mean)
-        fields.number("l2: std", self.std, above=0)
-
     def __call__(self, predictions: ArrayLike, labels: ArrayLike) -> jax.Array:
         predictions, labels = checks.floating("l2", "predictions", predictions), jnp.asarray(labels)
         checks.shape("l2", "labels", labels, predictions.shape, "that of the predictions")
-        labels = labels.astype(predictions.dtype)
-        if not self._is_plain:
-            labels = (labels - self.mean) / self.std
-        return jnp.asarray(optax.squared_error(predictions, labels))
+        return jnp.square(predictions - (labels.astype(predictions.dtype) - self.mean) / self.std)
 
     def prediction(self, output: jax.Array) -> jax.Array:
-        return output if self._is_plain else self.mean + self.std * output
-
-    @property
-    def _is_plain(self) -> bool:
-        """Whether outputs are predictions."""
-        return all(isinstance(number, float | int) for number in (self.mean, self.std)) and (
-            (self.mean, self.std) == (0.0, 1.0)
-        )
+        return self.mean + self.std * output
 
 
 @answering
@@ -321,9 +293,6 @@ class Reconstruction(Loss):
     label_kind = "none"
     meaning = "codes"
     outputs = ("reconstruction", "target", "codes")
-
-    def __post_init__(self) -> None:
-        fields.choice("reconstruction: kind", self.kind, ("l2", "l1", "cos"))
 
     def __call__(self, outputs: Mapping[str, Any]) -> jax.Array:
         made, target = self.compared(outputs)

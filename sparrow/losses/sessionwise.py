@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ class JRC(Loss):
     """
 
     session_name: str
-    alpha: checks.Scalar = 0.5
+    alpha: Annotated[checks.Scalar, fields.Bounds(at_least=0, at_most=1)] = 0.5
 
     label_kind = "class"
     num_classes = 2
@@ -64,8 +64,8 @@ class JRC(Loss):
     meaning = "probability"
 
     def __post_init__(self) -> None:
-        checks.column("jrc", "session_name", self.session_name)
-        fields.number("jrc: alpha", self.alpha, at_least=0, at_most=1)
+        super().__post_init__()
+        fields.string("jrc: session_name", self.session_name)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike, sessions: ArrayLike) -> jax.Array:
         logits, labels = checks.floating("jrc", "logits", logits), checks.integer("jrc", "labels", labels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 from sparrow import fields
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import BinaryMetric, FixedSizeMetric, ratio, weighted
-from sparrow.metrics.inputs import (
-    BINARY,
-    CheckedRows,
-    Domain,
-    check_equal_shapes,
-    class_index,
-)
+from sparrow.metrics.inputs import BINARY, CheckedRows, Domain, check_equal_shapes, class_index, missing_class
 from sparrow.metrics.protocol import register_metric
 from sparrow.metrics.sums import Sum
 
@@ -42,7 +36,7 @@ def threshold_index(p: jax.Array, thresholds: int) -> jax.Array:
 
 def rates_from_the_top(total: Mapping[str, Any], xp: ModuleType) -> tuple[Any, Any]:
     """Return the counts of false and of true positives at every threshold, highest threshold first."""
-    return (xp.cumsum(xp.flip(total["negative"], -1), -1), xp.cumsum(xp.flip(total["positive"], -1), -1))
+    return tuple(xp.cumsum(xp.flip(total[side], -1), -1) for side in ("negative", "positive"))
 
 
 def roc_area(total: Mapping[str, Any], xp: ModuleType, add_origin: bool) -> Any:
@@ -63,13 +57,14 @@ def average_precision(total: Mapping[str, Any], xp: ModuleType) -> Any:
     return ratio(xp, xp.sum(found * precision), true_positives[-1])
 
 
+Thresholds = Annotated[int, fields.Bounds(at_least=2)]
+"""A curve needs two points."""
+
+
 class HistogramMetric(BinaryMetric):
     """The weight of positive and negative rows between neighboring thresholds."""
 
-    thresholds: int
-
-    def __post_init__(self) -> None:
-        fields.integers_of(self, "thresholds", at_least=2)  # a curve needs two points
+    thresholds: Thresholds
 
     _label_domain = BINARY
 
@@ -83,10 +78,7 @@ class HistogramMetric(BinaryMetric):
         return {"negative": total[:, : self.thresholds], "positive": total[:, self.thresholds :]}
 
     def _undefined(self, total: Mapping[str, Any]) -> str:
-        positive, negative = total["positive"].sum(), total["negative"].sum()
-        if not positive and not negative:
-            return super()._undefined(total)
-        return "no positive labels" if not positive else "no negative labels"
+        return missing_class(total["positive"].sum(), total["negative"].sum())
 
 
 @register_metric("auc")
@@ -106,7 +98,7 @@ class AUC(HistogramMetric):
     0.5625
     """
 
-    thresholds: int = 200
+    thresholds: Thresholds = 200
     from_logits: bool = False
     add_origin: bool = False
 
@@ -127,14 +119,11 @@ class PRAUC(HistogramMetric):
     0.833333
     """
 
-    thresholds: int = 200
+    thresholds: Thresholds = 200
     from_logits: bool = False
 
     def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
         return average_precision(total, xp)
-
-    def _undefined(self, total: Mapping[str, Any]) -> str:
-        return "no positive labels" if total["negative"].any() else super()._undefined(total)
 
 
 @register_metric("multiclass_auc")
@@ -153,15 +142,10 @@ class MulticlassAUC(FixedSizeMetric):
     1.0
     """
 
-    num_classes: int
-    thresholds: int = 200
-    average: str = "macro"
+    num_classes: Annotated[int, fields.Bounds(at_least=2)]
+    thresholds: Thresholds = 200
+    average: Literal["macro", "weighted"] = "macro"
     from_logits: bool = False
-
-    def __post_init__(self) -> None:
-        fields.integers_of(self, "thresholds", at_least=2)  # a curve needs two points
-        fields.integers_of(self, "num_classes", at_least=2)
-        fields.choice_of(self, "average", "macro", "weighted")
 
     @property
     def _label_domain(self) -> Domain:

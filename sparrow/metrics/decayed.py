@@ -12,18 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow import fields
+from sparrow.fields import Count, Share
 from sparrow.metrics import sums
-from sparrow.metrics.auc import AUC
+from sparrow.metrics.auc import AUC, Thresholds
 from sparrow.metrics.fixed import SumState
 from sparrow.metrics.inputs import as_arrays, is_traced, refuse_groups
 from sparrow.metrics.protocol import Metric, Result, register_metric
-
-
-def check_decay(name: str, decay_rate: float, decay_step: int) -> None:
-    """Return a rate in [0, 1), and windows of at least one update."""
-    fields.number(f"{name}.decay_rate", decay_rate, at_least=0, below=1)
-    fields.integer(f"{name}.decay_step", decay_step)
 
 
 class DecayedAUCState(NamedTuple):
@@ -62,15 +56,11 @@ class DecayedAUC(Metric[DecayedAUCState]):
     0.54375
     """
 
-    thresholds: int = 200
-    decay_rate: float = 0.9
-    decay_step: int = 100
+    thresholds: Thresholds = 200
+    decay_rate: Share = 0.9
+    decay_step: Count = 100
     from_logits: bool = False
     add_origin: bool = False
-
-    def __post_init__(self) -> None:
-        check_decay(self.name, self.decay_rate, self.decay_step)
-        self._auc  # noqa: B018  (checks the thresholds)
 
     @property
     def _auc(self) -> AUC:
@@ -157,13 +147,13 @@ class Decayed(Metric[DecayedState]):
     """
 
     metric: Metric[Any]
-    decay_rate: float = 0.9
-    decay_step: int = 100
+    decay_rate: Share = 0.9
+    decay_step: Count = 100
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.metric, Metric) or isinstance(self.metric, Decayed | DecayedAUC):
             raise ValueError(f"Decayed: metric must be a metric that is not decayed itself; got {self.metric!r}")
-        check_decay(self.name, self.decay_rate, self.decay_step)
 
     @property
     def name(self) -> str:

@@ -83,16 +83,7 @@ class JaxExchange:
         return int(jax.process_count())
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        if self.size == 1:
-            return [data]
-        own = np.frombuffer(data, np.uint8)
-        lengths = _gather_lengths([own.size])[:, 0]
-        pieces = [
-            _gather(_piece(own, start, min(_PIECE, int(lengths.max()) - start)))
-            for start in range(0, int(lengths.max()), _PIECE)
-        ]
-        received = np.concatenate(pieces, axis=1)
-        return [received[process, :length].tobytes() for process, length in enumerate(lengths)]
+        return self.all_to_all([data] * self.size)
 
     def all_to_all(self, data: Sequence[bytes]) -> list[bytes]:
         if self.size == 1:
@@ -111,7 +102,9 @@ class JaxExchange:
 
 def _gather_lengths(lengths: Sequence[int]) -> NDArray[np.int64]:
     """Return the lengths of all processes, (processes, lengths): as bytes, for JAX cuts an int64."""
-    received = _gather(np.array(lengths, np.int64).view(np.uint8))
+    from jax.experimental import multihost_utils
+
+    received = np.asarray(multihost_utils.process_allgather(np.array(lengths, np.int64).view(np.uint8)))
     return np.ascontiguousarray(received).view(np.int64).reshape(-1, len(lengths))
 
 
@@ -119,13 +112,6 @@ def _piece(data: NDArray[np.uint8], start: int, size: int) -> NDArray[np.uint8]:
     """``size`` bytes from ``start``, zeros beyond the end."""
     part = data[start : start + size]
     return np.pad(part, (0, size - part.size))
-
-
-def _gather(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the arrays of all processes, (processes, *shape)."""
-    from jax.experimental import multihost_utils
-
-    return np.asarray(multihost_utils.process_allgather(array))
 
 
 def _transpose(parts: NDArray[np.uint8]) -> NDArray[np.uint8]:

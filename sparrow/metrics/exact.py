@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow.metrics.inputs import BINARY
+from sparrow.metrics.inputs import BINARY, missing_class
 from sparrow.metrics.order import Codes, float_codes, order_by, running_before, starts
 from sparrow.metrics.protocol import Result, register_metric
 from sparrow.metrics.rows import Columns, RowMetric, length
@@ -18,19 +18,7 @@ class BinaryRowMetric(RowMetric):
     """An exact metric of scores of any scale and labels 0 or 1."""
 
     _label_domain = BINARY
-
-    def _stored_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
-        positive: NDArray[np.bool_] = labels == 1
-        return positive
-
-
-def why_not_two_classes(name: str, positive: float, negative: float) -> str | None:
-    """Return the reason when a class is missing."""
-    if positive and negative:
-        return None
-    if not positive and not negative:
-        return f"{name}: no rows, or all their weights are 0"
-    return f"{name}: no {'negative' if positive else 'positive'} labels"
+    _label_dtype = np.dtype(np.bool_)
 
 
 @register_metric("exact_auc")
@@ -48,12 +36,9 @@ class ExactAUC(BinaryRowMetric):
     """
 
     def _evaluate(self, columns: Columns) -> Result:
-        if not length(columns):
-            return Result(float("nan"), why_not_two_classes(self.name, 0, 0), {})
-        areas = roc_areas(count_scores(columns))
-        positive, negative = float(areas.positive[0]), float(areas.negative[0])
-        reason = why_not_two_classes(self.name, positive, negative)
-        return Result(float(areas.area[0]), reason, {"positive": positive, "negative": negative})
+        positive, negative, area = (float(of_group[0]) for of_group in roc_areas(count_scores(columns)))
+        reason = None if positive and negative else f"{self.name}: {missing_class(positive, negative)}"
+        return Result(area, reason, {"positive": positive, "negative": negative})
 
 
 @register_metric("exact_pr_auc")
@@ -69,9 +54,9 @@ class ExactPRAUC(BinaryRowMetric):
     """
 
     def _evaluate(self, columns: Columns) -> Result:
-        counts = count_scores(columns) if length(columns) else None
-        if counts is None or not counts.positive.any():
-            return Result(float("nan"), why_not_two_classes(self.name, 0, length(columns)), {})
+        counts = count_scores(columns)
+        if not counts.positive.any():
+            return Result(float("nan"), f"{self.name}: {missing_class(0, length(columns))}", {})
         true_positives, false_positives = (  # from the highest score down
             np.cumsum(column[::-1], dtype=np.float64) for column in (counts.positive, counts.negative)
         )

@@ -18,6 +18,7 @@ from sparrow.metrics import sums
 from sparrow.metrics.inputs import (
     FAULT_KINDS,
     FINITE,
+    NO_ROWS,
     PROBABILITY,
     UNIT,
     CheckedRows,
@@ -69,7 +70,7 @@ class FixedSizeMetric(Metric[SumState]):
 
     def _undefined(self, total: Mapping[str, Any]) -> str:
         """Why ``_value`` is NaN: the end of a sentence that begins with the metric's name."""
-        return "no rows, or all their weights are 0"
+        return NO_ROWS
 
     def _details(self, total: Mapping[str, Any]) -> dict[str, Any]:
         """Return the details that the sums give besides the number."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import abc
 import concurrent.futures
 import dataclasses
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow import fields
 from sparrow.metrics.exact import BinaryRowMetric, count_scores, roc_areas
+from sparrow.metrics.inputs import NO_ROWS
 from sparrow.metrics.keys import owner
 from sparrow.metrics.order import Codes, key_codes, stable_order
 from sparrow.metrics.protocol import Result, register_metric
@@ -76,14 +76,11 @@ class GroupedMetric(RowMetric):
             return Result(float("nan"), self.fault_reason(faults), details)
         if summary["weight"] > 0:
             return Result(summary["total"] / summary["weight"], None, details)
-        why = f"every group {self._left_out}" if details["left_out_groups"] else "no rows, or all weights are 0"
+        why = f"every group {self._left_out}" if details["left_out_groups"] else NO_ROWS
         return Result(float("nan"), f"{self.name}: {why}", details)
 
     def evaluate(self, state: RowState) -> Result:
         return self.finish(self.summarize(state))
-
-    def _evaluate(self, columns: Columns) -> Result:
-        return self.evaluate(RowState((columns,), np.zeros(3, np.int64)))
 
     def partition(self, state: RowState, processes: int) -> list[RowState]:
         """Return the state in ``processes`` parts, each with all the rows of the keys that it owns."""
@@ -116,12 +113,9 @@ class GroupedAUC(GroupedMetric, BinaryRowMetric):
     (0.5, {'groups': 2, 'left_out_groups': 1})
     """
 
-    average: str = "uniform"
+    average: Literal["uniform", "impressions", "clicks"] = "uniform"
 
     _left_out = "has one class only"
-
-    def __post_init__(self) -> None:
-        fields.choice_of(self, "average", "uniform", "impressions", "clicks")
 
     def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         areas = roc_areas(count_scores(columns, groups))

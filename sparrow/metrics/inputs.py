@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 FAULT_KINDS = ("predictions", "labels", "weights")
+NO_ROWS = "no rows, or all their weights are 0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +83,7 @@ def positive_probability(name: str, predictions: Any, from_logits: bool) -> Any:
     Two columns of logits are one logit, their difference: softmax over two is the sigmoid of it.
     """
     if predictions.ndim == 2 and predictions.shape[1] == 2:
-        if from_logits:
-            return predictions[:, 1] - predictions[:, 0]
-        return predictions[:, 1]
+        return predictions[:, 1] - predictions[:, 0] if from_logits else predictions[:, 1]
     if predictions.ndim != 1:
         raise ValueError(
             f"{name}.update: predictions have shape {predictions.shape}; give (n,), or (n, 2) for two classes"
@@ -161,6 +160,11 @@ def clean(
         weights=None if weights is None else _keep(kept, weights, 0),
         faults=faults,
     )
+
+
+def missing_class(positive: float, negative: float) -> str:
+    """Return the reason for an area without positive or without negative labels, for the end of a sentence."""
+    return f"no {'negative' if positive else 'positive'} labels" if positive or negative else NO_ROWS
 
 
 def fault_reason(name: str, faults: Sequence[float], prediction_domain: Domain, label_domain: Domain) -> str:

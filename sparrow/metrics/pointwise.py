@@ -7,26 +7,17 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from sparrow import fields
+from sparrow.fields import Bounds, Count
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import BinaryMetric, FixedSizeMetric, ratio, weighted
-from sparrow.metrics.inputs import (
-    BINARY,
-    UNIT,
-    CheckedRows,
-    Domain,
-    as_floats,
-    check_batch,
-    clean,
-    label_domain,
-)
+from sparrow.metrics.inputs import BINARY, UNIT, CheckedRows, Domain, label_domain
 from sparrow.metrics.protocol import register_metric
 from sparrow.metrics.sums import Sum
 
@@ -76,9 +67,7 @@ class Mean(AverageMetric):
         return batch.predictions
 
     def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
-        predictions = as_floats(jnp, self.name, "predictions", predictions)
-        check_batch(self.name, predictions, None, weights)
-        return clean(predictions, None, weights, self._prediction_domain, self._label_domain)
+        return super()._read(predictions, jnp.zeros_like(predictions), weights)
 
 
 @register_metric("mae")
@@ -161,10 +150,7 @@ class Accuracy(AverageMetric):
     """
 
     threshold: float = 0.5
-    top_k: int = 1
-
-    def __post_init__(self) -> None:
-        fields.integers_of(self, "top_k")
+    top_k: Count = 1
 
     def _matched(self, predictions: Any, labels: Any) -> tuple[Any, Any, Domain]:
         if predictions.ndim == 1 and self.top_k > 1:
@@ -239,11 +225,8 @@ class NormalizedEntropy(BinaryMetric):
     0.444484
     """
 
-    eta: float = 1e-12
+    eta: Annotated[float, Bounds(above=0, below=0.5)] = 1e-12
     from_logits: bool = False
-
-    def __post_init__(self) -> None:
-        fields.numbers_of(self, "eta", above=0, below=0.5)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"log_loss": (), "positive": (), "weight": ()}
@@ -281,11 +264,8 @@ class Calibration(BinaryMetric):
     array([0.5, 1. ])
     """
 
-    bins: int = 20
+    bins: Count = 20
     from_logits: bool = False
-
-    def __post_init__(self) -> None:
-        fields.integers_of(self, "bins")
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"predicted": (self.bins,), "observed": (self.bins,), "weight": (self.bins,)}

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from sparrow import fields
 from sparrow.registry import Registry
 from sparrow.trees import named_leaves
 
@@ -45,6 +46,9 @@ class Metric(abc.ABC, Generic[State]):
 
     needs_groups: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        fields.check(self)
 
     @property
     @abc.abstractmethod

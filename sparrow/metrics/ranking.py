@@ -15,24 +15,18 @@ import abc
 import dataclasses
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow import fields
+from sparrow.fields import Count
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import FixedSizeMetric, ratio, weighted
 from sparrow.metrics.grouped import GroupedMetric
-from sparrow.metrics.inputs import (
-    NOT_NEGATIVE,
-    ORDERED,
-    CheckedRows,
-    Domain,
-    class_index,
-)
+from sparrow.metrics.inputs import NOT_NEGATIVE, ORDERED, CheckedRows, Domain, class_index
 from sparrow.metrics.order import Codes, float_codes, order_by, starts
 from sparrow.metrics.protocol import register_metric
 from sparrow.metrics.rows import Columns
@@ -69,10 +63,6 @@ class RankingMetric(FixedSizeMetric):
     """The mean over lists of one number per list. Lists without a relevant candidate are left out, and counted."""
 
     top_k: int | None
-
-    def __post_init__(self) -> None:
-        if self.top_k is not None:
-            fields.integers_of(self, "top_k")
 
     @abc.abstractmethod
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
@@ -171,12 +161,8 @@ class RecallAtK(RankingMetric):
     0.5
     """
 
-    top_k: int = 5
-    average: str = "micro"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fields.choice_of(self, "average", "micro", "macro")
+    top_k: Count = 5
+    average: Literal["micro", "macro"] = "micro"
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
         relevant, hits = lists.relevant, self.hits(lists)
@@ -194,7 +180,7 @@ class HitRateAtK(RankingMetric):
     0.5
     """
 
-    top_k: int = 5
+    top_k: Count = 5
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
         return ListValues(1.0 * (self.hits(lists) > 0), 1.0 * (lists.relevant > 0))
@@ -215,12 +201,8 @@ class NDCGAtK(RankingMetric):
     0.644287
     """
 
-    top_k: int = 10
-    gain: str = "exponential"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fields.choice_of(self, "gain", "exponential", "linear")
+    top_k: Count = 10
+    gain: Literal["exponential", "linear"] = "exponential"
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
         discount = self.within(lists) / xp.log2(1.0 + lists.rank)
@@ -242,7 +224,7 @@ class MRR(RankingMetric):
     0.75
     """
 
-    top_k: int | None = None
+    top_k: Count | None = None
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
         first = (lists.relevance > 0) & (lists.hits == 1) & self.within(lists)
@@ -261,7 +243,7 @@ class MAPAtK(RankingMetric):
     0.25
     """
 
-    top_k: int = 10
+    top_k: Count = 10
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
         relevant = lists.relevant

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import abc
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparrow.metrics.inputs import (
+    NO_ROWS,
     ORDERED,
-    Domain,
     as_floats,
     check_batch,
     check_equal_shapes,
@@ -45,14 +44,12 @@ class RowMetric(Metric[RowState]):
     """
 
     _prediction_domain = ORDERED
+    _label_domain = ORDERED
+    _label_dtype: ClassVar[np.dtype[Any] | None] = None  # as labels are kept; None: as they are given
 
-    @property
-    @abc.abstractmethod
-    def _label_domain(self) -> Domain: ...
-
-    @abc.abstractmethod
     def _evaluate(self, columns: Columns) -> Result:
-        """Return the result of one table of rows; it may be empty."""
+        """Return the result of one table of rows, at least one."""
+        raise NotImplementedError(f"{self.name} must define _evaluate(columns), or evaluate(state)")
 
     jittable = False
 
@@ -63,8 +60,7 @@ class RowMetric(Metric[RowState]):
         self, state: RowState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
     ) -> RowState:
         # A list of keys may be long: only arrays are looked at.
-        given = [value for value in (predictions, labels, weights, groups) if not isinstance(value, list | tuple)]
-        if is_traced(state, given):
+        if is_traced(state, [x for x in (predictions, labels, weights, groups) if not isinstance(x, list | tuple)]):
             raise TypeError(
                 f"{self.name}.update keeps rows, so it cannot run inside jax.jit: return the predictions, labels, "
                 "weights and groups from the jitted step and call update outside of it"
@@ -78,7 +74,8 @@ class RowMetric(Metric[RowState]):
     def evaluate(self, state: RowState) -> Result:
         if state.faults.any():
             return Result(float("nan"), self.fault_reason(state.faults), {})
-        return self._evaluate(concatenate(state.chunks))
+        columns = concatenate(state.chunks)
+        return self._evaluate(columns) if length(columns) else Result(float("nan"), f"{self.name}: {NO_ROWS}", {})
 
     def to_arrays(self, state: RowState) -> dict[str, NDArray[Any]]:
         columns = concatenate(state.chunks)
@@ -102,14 +99,13 @@ class RowMetric(Metric[RowState]):
         check_equal_shapes(self.name, predictions, labels)
         check_one_per_row(self.name, predictions)
         kept, faults = judge(np, predictions, labels, weights, self._prediction_domain, self._label_domain)
-        columns = {"prediction": predictions, "label": self._stored_labels(labels)}
+        columns = {"prediction": predictions, "label": labels.astype(self._label_dtype or labels.dtype, copy=False)}
         if weights is not None:
             columns["weight"] = weights
         if self.needs_groups:
             if groups is None:
                 raise ValueError(f"{self.name}.update: groups are missing; give one key per row")
-            low, high = encode(self.name, groups, predictions.shape[0])
-            columns["key_low"] = low
+            columns["key_low"], high = encode(self.name, groups, predictions.shape[0])
             if high is not None:
                 columns["key_high"] = high
         else:
@@ -117,9 +113,6 @@ class RowMetric(Metric[RowState]):
         # Copies: the caller may reuse the arrays.
         rows = slice(None) if kept.all() else kept
         return {name: column[rows].copy() for name, column in columns.items()}, faults
-
-    def _stored_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
-        return labels
 
 
 def append(chunks: tuple[Columns, ...], chunk: Columns) -> tuple[Columns, ...]:

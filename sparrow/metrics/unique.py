@@ -83,8 +83,6 @@ class Collisions(RowMetric):
 
     needs_labels = False
 
-    _label_domain = ORDERED
-
     def _read(self, predictions: Any, labels: Any, weights: Any, groups: Any) -> tuple[Columns, NDArray[Any]]:
         codes = np.asarray(predictions)
         codes = codes[:, None] if codes.ndim == 1 else codes
@@ -106,8 +104,6 @@ class Collisions(RowMetric):
 
     def _evaluate(self, columns: Columns) -> Result:
         keys = columns["prediction"]
-        if not len(keys):
-            return Result(float("nan"), f"{self.name}: no rows, or all their weights are 0", {})
         counts = np.unique(keys, return_counts=True)[1]
         details = {"rows": len(keys), "distinct": len(counts), "most": int(counts.max())}
         return Result(float(counts[counts > 1].sum() / len(keys)), None, details)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow import fields
+from sparrow.fields import Bounds, Count
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import BatchMean
 from sparrow.metrics.grouped import GroupedMetric
-from sparrow.metrics.inputs import ORDERED, CheckedRows, Domain, check_one_per_row
+from sparrow.metrics.inputs import CheckedRows, Domain, check_one_per_row
 from sparrow.metrics.order import Codes, float_codes, order_by, running_before, starts
 from sparrow.metrics.protocol import Metric, Result, register_metric
 from sparrow.metrics.rows import Columns, RowMetric, length
@@ -119,18 +119,15 @@ class XAUC(Metric[Any]):
     """
 
     in_batch: bool = False
-    sample_ratio: float | None = None
-    max_pairs: int | None = None
+    sample_ratio: Annotated[float, Bounds(above=0, at_most=1)] | None = None
+    max_pairs: Count | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given = [self.in_batch, self.sample_ratio is not None, self.max_pairs is not None]
         if sum(given) > 1:
             raise ValueError("XAUC: in_batch, sample_ratio and max_pairs exclude each other; set one at most")
-        if self.sample_ratio is not None:
-            fields.numbers_of(self, "sample_ratio", above=0, at_most=1)
-        if self.max_pairs is not None:
-            fields.integers_of(self, "max_pairs")
 
     @property
     def _way(self) -> Metric[Any]:
@@ -202,8 +199,6 @@ class PairwiseXAUC(RowMetric):
 
     name = "XAUC"
 
-    _label_domain = ORDERED
-
     def _evaluate(self, columns: Columns) -> Result:
         rows = length(columns)
         if rows < 2:
@@ -254,14 +249,9 @@ class GroupedXAUC(GroupedMetric):
     0.75
     """
 
-    average: str = "impressions"
+    average: Literal["impressions", "uniform"] = "impressions"
 
     _left_out = "has one row only"
-
-    def __post_init__(self) -> None:
-        fields.choice_of(self, "average", "impressions", "uniform")
-
-    _label_domain = ORDERED
 
     def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         counts = count_pairs(columns, groups)

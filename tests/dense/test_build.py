@@ -173,7 +173,7 @@ def test_an_optimizer_of_ones_own():
         ({"name": "sgd", "nesterov": True}, "need a momentum above 0"),
         ({"name": "sgd", "dampening": 0.5}, "need a momentum above 0"),
         ({"name": "sgd", "momentum": 0.9, "nesterov": True, "dampening": 0.5}, "nesterov needs dampening=0"),
-        ({"name": "rmsprop", "form": "tf"}, "RMSprop.form must be one of 'torch', 'optax', got 'tf'"),
+        ({"name": "rmsprop", "form": "tf"}, "form: must be 'torch' or 'optax', got 'tf'"),
         ({"name": "rmsprop", "nesterov": True}, "RMSprop.nesterov needs a momentum"),
         ({"name": "sgd", "weight_decay": 0.1, "weight_decay_mask": "("}, "is not a regular expression"),
     ],

@@ -76,7 +76,7 @@ def test_record_is_its_function_with_its_hyper_parameters(record):
         ({"name": "binary_focal", "gamma": -1}, "binary_focal: gamma must be"),
         ({"name": "binary_focal", "alpha": "half"}, "loss 'binary_focal': alpha: must be a number, got 'half'"),
         ({"name": "jrc"}, "loss 'jrc': session_name: is required"),
-        ({"name": "jrc", "session_name": ""}, "jrc: session_name must be the name of a batch field, got ''"),
+        ({"name": "jrc", "session_name": ""}, "jrc: session_name must be a string that is not empty, got ''"),
         ({"name": "in_batch_softmax", "temperature": 0}, "in_batch_softmax: temperature must be"),
         ({"name": "sampled_softmax", "label_smoothing": 2}, "sampled_softmax: label_smoothing must be"),
     ],

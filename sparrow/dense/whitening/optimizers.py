@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ import optax
 from sparrow.dense.registry import DenseOptimizer, register_optimizer
 from sparrow.dense.whitening.factors import Norm, divide_or_zero, matmul, spectral_norm
 from sparrow.dense.whitening.transform import scale_by_whitening
-from sparrow.fields import choice_of, integers_of, name_dtype, numbers_of
+from sparrow.fields import Bounds, Count, NotNegative, Positive, Share, choice_of, name_dtype
 
 _MAX_ANGLE = 1 / 8
 
@@ -49,32 +49,26 @@ class Whitening(DenseOptimizer, abc.ABC):
             the mesh of ``jax.set_mesh``.
     """
 
-    beta1: float = 0.95
+    beta1: Share = 0.95
     lr_style: Literal["adam"] | None = "adam"
     normalize_grads: bool = False
-    max_size_dense: int = 16384
-    block_size: int = 256
-    preconditioner_lr: float = 0.7
-    preconditioner_lr_floor: float = 0.4
-    preconditioner_init_scale: float = 1.0
-    betaL: float = 0.95
-    noise_scale: float = 1e-9
+    max_size_dense: Annotated[int, Bounds(at_least=0)] = 16384
+    block_size: Count = 256
+    preconditioner_lr: Positive = 0.7
+    preconditioner_lr_floor: NotNegative = 0.4
+    preconditioner_init_scale: Positive = 1.0
+    betaL: Share = 0.95
+    noise_scale: NotNegative = 1e-9
     dtype: str = "float32"
     norm: Norm = "estimate"
-    seed: int = 0
+    seed: Annotated[int, Bounds(at_least=0)] = 0
     scanned_layers: Any = None
     pipeline_axis_name: str | None = None
-    pipeline_axis_size: int = 1
+    pipeline_axis_size: Count = 1
     params_partition_specs: Any = None
 
     def __post_init__(self) -> None:
-        numbers_of(self, "beta1", "betaL", at_least=0, below=1)
-        numbers_of(self, "preconditioner_lr", "preconditioner_init_scale", above=0)
-        numbers_of(self, "preconditioner_lr_floor", "noise_scale", at_least=0)
-        integers_of(self, "block_size", "pipeline_axis_size", at_least=1)
-        integers_of(self, "max_size_dense", "seed", at_least=0)
-        choice_of(self, "lr_style", "adam", None)
-        choice_of(self, "norm", *get_args(Norm))
+        super().__post_init__()
         name_dtype(self, "dtype")
         choice_of(self, "dtype", "float32", "bfloat16")
         if self.pipeline_axis_name is None and self.pipeline_axis_size != 1:
