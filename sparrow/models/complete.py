@@ -95,9 +95,12 @@ class NumberEmbeddings(nnx.Module):
         self.model = build(Inputs(acts, numbers, inputs.groups, sequences), rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        made = {name: _embedded(layer, numbers[name]) for name, layer in self.layers.items()}
-        rest = {name: array for name, array in numbers.items() if name not in made}
-        outputs: dict[str, jax.Array] = self.model({**acts, **made}, rest)
+        made, rest = dict(acts), dict(numbers)
+        for name, layer in self.layers.items():
+            given = rest.pop(name)
+            is_sequence = isinstance(given, Sequence)
+            made[name] = Sequence(layer(given.values), given.lengths) if is_sequence else layer(given)
+        outputs: dict[str, jax.Array] = self.model(made, rest)
         return outputs
 
 
@@ -107,12 +110,6 @@ def _layer(record: NumberEmbedding, width: int, dim: int, rngs: nnx.Rngs) -> nnx
     if isinstance(record, MLPEmbedding):
         return LinearNumbers(width, dim, rngs=rngs)
     raise ValueError(f"there are no layers for the embedding of numbers {record!r}; use mlp or autodis")
-
-
-def _embedded(layer: Any, numbers: Any) -> Any:
-    if isinstance(numbers, Sequence):
-        return Sequence(layer(numbers.values), numbers.lengths)
-    return layer(numbers)
 
 
 TEMPERATURE: Final = 0.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Final
 
@@ -87,12 +88,6 @@ class Dice(nnx.Module):
         return p * x + (1 - p) * self.alpha[...] * x
 
 
-def check_activation(name: str, where: str) -> None:
-    """Raise unless ``name`` is one of ``ACTIVATIONS``."""
-    if name not in ACTIVATIONS:
-        raise ValueError(f"{where}: unknown activation '{name}': {nearest(str(name), ACTIVATIONS)}")
-
-
 def make_activation(name: str, dim: int, rngs: nnx.Rngs) -> Activation:
     """Return the activation ``name`` for ``dim`` units: a function, or a module where it has parameters."""
     if name == "dice":
@@ -144,7 +139,9 @@ class MLP:
                 f"MLP.dropout_ratio must be one number or one for each of the {len(units)} layers, "
                 f"got {self.dropout_ratio!r}"
             )
-        check_activation(self.activation, "MLP.activation")
+        if self.activation not in ACTIVATIONS:
+            wanted = nearest(str(self.activation), ACTIVATIONS)
+            raise ValueError(f"MLP.activation: unknown activation '{self.activation}': {wanted}")
         if self.use_bn and self.use_ln:
             raise ValueError("MLP.use_bn and MLP.use_ln do not go together; choose one")
 
@@ -163,6 +160,11 @@ class MLP:
         return Layers(self, dim, linear_end=linear_end, rngs=rngs)
 
 
+def optional_layers(mlp: MLP | None, dim: int, *, rngs: nnx.Rngs) -> tuple[Activation, int]:
+    """Return the layers and the width of their output; None: `identity` and ``dim``."""
+    return (identity, dim) if mlp is None else (mlp.build(dim, rngs=rngs), mlp.dim)
+
+
 class Layer(nnx.Module):
     """One layer of an `MLP`."""
 
@@ -171,20 +173,15 @@ class Layer(nnx.Module):
         if linear:
             mlp = dataclasses.replace(mlp, activation="none", use_bn=False, use_ln=False, dropout_ratio=0.0)
         self.linear = nnx.Linear(dim, units, use_bias=mlp.bias and not mlp.use_bn, rngs=rngs)
-        self.norm: nnx.BatchNorm | LayerNorm | None = nnx.data(None)
-        if mlp.use_bn:
-            self.norm = nnx.BatchNorm(units, momentum=0.9, epsilon=1e-5, rngs=rngs)
-        if mlp.use_ln:
-            self.norm = LayerNorm(units, rngs=rngs)
+        own = nnx.BatchNorm(units, momentum=0.9, epsilon=1e-5, rngs=rngs) if mlp.use_bn else identity
+        self.norm: Activation = LayerNorm(units, rngs=rngs) if mlp.use_ln else own
         self.activation = make_activation(mlp.activation, units, rngs)
         self.dropout = nnx.Dropout(mlp.dropouts[index], rngs=rngs if mlp.dropouts[index] else None)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = self.linear(x)
-        if self.norm is not None:
-            x = self.norm(x).astype(x.dtype)  # statistics are float32, and would pull the rest of the model up
-        x = self.activation(x)
-        return self.dropout(x)
+        x = self.norm(x).astype(x.dtype)  # statistics are float32, and would pull the rest of the model up
+        return self.dropout(self.activation(x))
 
 
 class Layers(nnx.Module):
@@ -205,8 +202,4 @@ class Layers(nnx.Module):
         return self.each(x)[-1]
 
     def each(self, x: jax.Array) -> list[jax.Array]:
-        outputs = []
-        for layer in self.layers:
-            x = layer(x)
-            outputs.append(x)
-        return outputs
+        return list(itertools.accumulate(self.layers, lambda x, layer: layer(x), initial=x))[1:]

@@ -11,7 +11,7 @@ from flax import nnx
 
 from sparrow import fields
 from sparrow.models.inputs import Arrays, Group, Inputs
-from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.mlp import MLP, optional_layers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,15 +50,10 @@ class GroupTower(nnx.Module):
 
     def __init__(self, tower: Tower, inputs: Inputs, *, rngs: nnx.Rngs) -> None:
         self.group: Group = inputs.group(tower.input)
-        self.dim = self.group.dim if tower.mlp is None else tower.mlp.dim
-        self.mlp = nnx.data(None) if tower.mlp is None else tower.mlp.build(self.group.dim, rngs=rngs)
+        self.mlp, self.dim = optional_layers(tower.mlp, self.group.dim, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        return self.layers(self.group.concat(acts, numbers))
-
-    def layers(self, x: jax.Array) -> jax.Array:
-        """Map the features side by side, ``(rows, features)``, to ``(rows, dim)``."""
-        return x if self.mlp is None else self.mlp(x)
+        return self.mlp(self.group.concat(acts, numbers))
 
 
 class Logits(nnx.Module):
@@ -71,11 +66,13 @@ class Logits(nnx.Module):
     def __init__(self, dim: int, mlp: MLP | None, num_classes: int = 1, *, rngs: nnx.Rngs) -> None:
         fields.integer("num_classes", num_classes)
         self.num_classes = num_classes
-        self.mlp = nnx.data(None) if mlp is None else mlp.build(dim, rngs=rngs)
-        self.linear = nnx.Linear(dim if mlp is None else mlp.dim, num_classes, rngs=rngs)
+        self.mlp, width = optional_layers(mlp, dim, rngs=rngs)
+        self.linear = nnx.Linear(width, num_classes, rngs=rngs)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        y = self.linear(x if self.mlp is None else self.mlp(x)).astype(jnp.float32)
+    def __call__(self, *parts: jax.Array) -> jax.Array:
+        """Map arrays, ``dim`` wide together, to the logits."""
+        x = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)
+        y = self.linear(self.mlp(x)).astype(jnp.float32)
         return y[:, 0] if self.num_classes == 1 else y
 
 

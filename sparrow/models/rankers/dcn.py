@@ -8,7 +8,7 @@ from flax import nnx
 
 from sparrow import fields
 from sparrow.models.inputs import Arrays, Group, Inputs
-from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.mlp import MLP, optional_layers
 from sparrow.models.layers.towers import Logits
 from sparrow.models.records import register_model
 
@@ -30,7 +30,6 @@ class Cross(nnx.Module):
         fields.integer("cross_num", layers)
         self.weights = nnx.List([nnx.Linear(dim, 1, use_bias=False, rngs=rngs) for _ in range(layers)])
         self.biases = nnx.List([nnx.Param(jnp.zeros(dim)) for _ in range(layers)])
-        self.dim = dim
 
     def __call__(self, x: jax.Array) -> jax.Array:
         y = x
@@ -60,7 +59,6 @@ class CrossV2(nnx.Module):
             fields.integer("low_rank", low_rank)
             self.down = nnx.List([nnx.Linear(dim, low_rank, use_bias=False, rngs=rngs) for _ in range(layers)])
         self.up = nnx.List([nnx.Linear(low_rank or dim, dim, rngs=rngs) for _ in range(layers)])
-        self.dim = dim
 
     def __call__(self, x: jax.Array) -> jax.Array:
         y = x
@@ -97,7 +95,7 @@ class DCNv1(nnx.Module):
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         x = self.group.concat(acts, numbers)
-        return {"logits": self.logits(jnp.concatenate([self.cross(x), self.deep(x)], axis=1))}
+        return {"logits": self.logits(self.cross(x), self.deep(x))}
 
 
 @register_model("dcn_v2", is_per_example=True)
@@ -135,14 +133,12 @@ class DCNv2(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         self.group: Group = inputs.single("DCNv2")
-        self.backbone = nnx.data(None) if backbone is None else backbone.build(self.group.dim, rngs=rngs)
-        self.cross = CrossV2(backbone.dim if backbone else self.group.dim, cross_num, low_rank, rngs=rngs)
+        self.backbone, width = optional_layers(backbone, self.group.dim, rngs=rngs)
+        self.cross = CrossV2(width, cross_num, low_rank, rngs=rngs)
         self.deep = nnx.data(None) if deep is None else deep.build(self.group.dim, rngs=rngs)
-        self.logits = Logits(self.cross.dim + (deep.dim if deep else 0), final, num_classes, rngs=rngs)
+        self.logits = Logits(width + (deep.dim if deep else 0), final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         x = self.group.concat(acts, numbers)
-        parts = [self.cross(x if self.backbone is None else self.backbone(x))]
-        if self.deep is not None:
-            parts.append(self.deep(x))
-        return {"logits": self.logits(jnp.concatenate(parts, axis=1))}
+        cross = self.cross(self.backbone(x))
+        return {"logits": self.logits(cross) if self.deep is None else self.logits(cross, self.deep(x))}

@@ -10,7 +10,7 @@ from flax import nnx
 
 from sparrow import fields, kernels
 from sparrow.models.inputs import Arrays, Group, Inputs
-from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.mlp import MLP, optional_layers
 from sparrow.models.layers.norms import LayerNorm
 from sparrow.models.layers.towers import Logits
 from sparrow.models.records import register_model
@@ -63,9 +63,7 @@ class Vectors(nnx.Module):
                 f"got {dense_mlp.hidden_units}"
             )
         self.count = len(self.sparse.names) + (self.dense is not None)
-        self.dense_mlp = nnx.data(None)
-        if self.dense is not None and dense_mlp is not None:
-            self.dense_mlp = dense_mlp.build(self.dense.dim, rngs=rngs)
+        self.dense_mlp, _ = optional_layers(dense_mlp, self.dense.dim if self.dense else 0, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         return jnp.concatenate(self.parts(acts, numbers), axis=1)
@@ -73,7 +71,7 @@ class Vectors(nnx.Module):
     def parts(self, acts: Arrays, numbers: Arrays) -> list[jax.Array]:
         """Return the vector of the numbers, where there is one, and those of the group: ``(batch, 1 or n, dim)``."""
         sparse = self.sparse.stack(acts)
-        if self.dense is None or self.dense_mlp is None:
+        if self.dense is None:
             return [sparse]
         return [self.dense_mlp(self.dense.concat(acts, numbers))[:, None], sparse]
 
@@ -110,7 +108,6 @@ class DLRM(nnx.Module):
         num_classes: int = 1,
         rngs: nnx.Rngs,
     ) -> None:
-        fields.integer("DLRM: num_classes", num_classes)
         self.vectors = Vectors("DLRM", inputs, "sparse", dense_mlp, rngs=rngs)
         self.arch_with_sparse, self.has_dense = arch_with_sparse, dense_mlp is not None
         count, dim = self.vectors.count, self.vectors.dim
@@ -129,7 +126,7 @@ class DLRM(nnx.Module):
             parts += [part.reshape(part.shape[0], -1) for part in vectors]
         elif self.has_dense:
             parts.append(vectors[0][:, 0])
-        return {"logits": self.logits(jnp.concatenate(parts, axis=1))}
+        return {"logits": self.logits(*parts)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,13 +140,13 @@ class WukongLayer:
       compressed_feature_num: the number of vectors that each vector meets in the factorization machine.
     """
 
-    lcb_feature_num: int
-    fmb_feature_num: int
+    lcb_feature_num: fields.Count
+    fmb_feature_num: fields.Count
     feature_num_mlp: MLP
-    compressed_feature_num: int = 16
+    compressed_feature_num: fields.Count = 16
 
     def __post_init__(self) -> None:
-        fields.integers_of(self, "lcb_feature_num", "fmb_feature_num", "compressed_feature_num")
+        fields.check(self)
 
     @property
     def features(self) -> int:

@@ -63,7 +63,6 @@ class Mixture(nnx.Module):
     ) -> None:
         self.experts = build_experts(expert_mlp, dim, num_experts, rngs=rngs)
         self.gates = nnx.Dict({task: Logits(dim, gate_mlp, num_experts, rngs=rngs) for task in tasks})
-        self.dim = expert_mlp.dim
 
     def __call__(self, x: jax.Array) -> dict[str, jax.Array]:
         """Map ``(batch, dim)`` to one ``(batch, units)`` for each task."""
@@ -204,8 +203,7 @@ class PLE(nnx.Module):
             raise ValueError("PLE.extraction_networks must be at least one network, got none")
         dim, networks = self.group.dim, []
         for index, network in enumerate(extraction_networks, 1):
-            last = index == len(extraction_networks)
-            networks.append(Extraction(network, self.tasks, dim, last=last, rngs=rngs))
+            networks.append(Extraction(network, self.tasks, dim, last=index == len(extraction_networks), rngs=rngs))
             dim = network.task_expert_net.dim
         self.networks = nnx.List(networks)
         self.towers = TaskLogits(task_towers, dict.fromkeys(self.tasks, dim), rngs=rngs)
@@ -316,12 +314,10 @@ class DBMTL(nnx.Module):
         x = self.group.concat(acts, numbers)
         for layers in self.shared:
             x = layers(x)
-        inputs = None if self.mixture is None else self.mixture(x)
+        inputs = dict.fromkeys(self.outputs, x) if self.mixture is None else self.mixture(x)
         relation: dict[str, jax.Array] = {}
         for task, related in self.related:
-            y = x if inputs is None else inputs[task]
-            if task in self.own:
-                y = self.own[task](y)
+            y = self.own[task](inputs[task]) if task in self.own else inputs[task]
             if task in self.relation:
                 y = self.relation[task](jnp.concatenate([y, *(relation[name] for name in related)], axis=1))
             relation[task] = y

@@ -10,7 +10,7 @@ from flax import nnx
 
 from sparrow import fields
 from sparrow.models.inputs import Arrays, Group, Inputs
-from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.mlp import MLP, optional_layers
 from sparrow.models.layers.norms import LayerNorm
 from sparrow.models.layers.towers import Logits
 from sparrow.models.records import register_model
@@ -40,24 +40,24 @@ class MaskBlocks:
       use_parallel: whether all blocks read the features, or each the one before.
     """
 
-    n_mask_blocks: int
-    hidden_dim: int
-    reduction_ratio: float = 1.0
-    aggregation_dim: int | None = None
+    n_mask_blocks: fields.Count
+    hidden_dim: fields.Count
+    reduction_ratio: fields.Positive = 1.0
+    aggregation_dim: fields.Count | None = None
     top_mlp: MLP | None = None
     use_parallel: bool = True
 
     def __post_init__(self) -> None:
-        fields.integers_of(self, "n_mask_blocks", "hidden_dim")
-        fields.numbers_of(self, "reduction_ratio", above=0)
-        if self.aggregation_dim is not None:
-            fields.integers_of(self, "aggregation_dim")
+        fields.check(self)
+
+    @property
+    def units(self) -> int:
+        """The width of the blocks' output."""
+        return self.hidden_dim * (self.n_mask_blocks if self.use_parallel else 1)
 
     @property
     def dim(self) -> int:
-        if self.top_mlp is not None:
-            return self.top_mlp.dim
-        return self.hidden_dim * (self.n_mask_blocks if self.use_parallel else 1)
+        return self.units if self.top_mlp is None else self.top_mlp.dim
 
     def build(self, dim: int, *, rngs: nnx.Rngs) -> MaskLayers:
         return MaskLayers(self, dim, rngs=rngs)
@@ -88,8 +88,7 @@ class MaskLayers(nnx.Module):
         later = dim if blocks.use_parallel else blocks.hidden_dim
         dims = (dim, *[later] * (blocks.n_mask_blocks - 1))
         self.blocks = nnx.List([MaskBlock(blocks, width, dim, rngs=rngs) for width in dims])
-        units = blocks.hidden_dim * (blocks.n_mask_blocks if self.parallel else 1)
-        self.top = nnx.data(None) if blocks.top_mlp is None else blocks.top_mlp.build(units, rngs=rngs)
+        self.top, _ = optional_layers(blocks.top_mlp, blocks.units, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         y = self.norm(x)
@@ -98,7 +97,7 @@ class MaskLayers(nnx.Module):
         else:
             for block in self.blocks:
                 y = block(y, x)
-        return y if self.top is None else self.top(y)
+        return self.top(y)
 
 
 @register_model("mask_net", is_per_example=True)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
-from sparrow import fields
 from sparrow.models.inputs import Arrays, Group, Inputs, SequenceGroup
 from sparrow.models.layers.mlp import MLP
 from sparrow.models.layers.towers import GroupTower, Logits, Tower
@@ -45,12 +43,11 @@ class MultiTower(nnx.Module):
         if not groups or len(set(groups)) < len(groups):
             raise ValueError(f"MultiTower.towers must be at least one tower, each over its own group, got {groups}")
         inputs.check("MultiTower", required=groups)
-        fields.integer("MultiTower: num_classes", num_classes)
         self.towers = nnx.List([GroupTower(tower, inputs, rngs=rngs) for tower in towers])
         self.logits = Logits(sum(tower.dim for tower in self.towers), final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        return {"logits": self.logits(jnp.concatenate([tower(acts, numbers) for tower in self.towers], axis=1))}
+        return {"logits": self.logits(*(tower(acts, numbers) for tower in self.towers))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,12 +117,11 @@ class MultiTowerDIN(nnx.Module):
         inputs.check("MultiTowerDIN", required=groups)
         self.towers = nnx.List([GroupTower(tower, inputs, rngs=rngs) for tower in towers])
         self.din_towers = nnx.List([AttentionTower(tower, inputs, rngs=rngs) for tower in din_towers])
-        width = sum(tower.dim for tower in self.towers) + sum(tower.dim for tower in self.din_towers)
+        width = sum(tower.dim for tower in (*self.towers, *self.din_towers))
         self.logits = Logits(width, final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        parts = [tower(acts, numbers) for tower in (*self.towers, *self.din_towers)]
-        return {"logits": self.logits(jnp.concatenate(parts, axis=1))}
+        return {"logits": self.logits(*(tower(acts, numbers) for tower in (*self.towers, *self.din_towers)))}
 
 
 @register_model("tdm")
@@ -177,6 +173,5 @@ class TDM(nnx.Module):
         self.logits = Logits(width, final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        parts = [self.attention(self.history.sequence(acts, numbers), self.history.query(acts, numbers))]
-        parts += [group.concat(acts, numbers) for group in self.groups]
-        return {"logits": self.logits(jnp.concatenate(parts, axis=1))}
+        attended = self.attention(self.history.sequence(acts, numbers), self.history.query(acts, numbers))
+        return {"logits": self.logits(attended, *(group.concat(acts, numbers) for group in self.groups))}

@@ -10,7 +10,7 @@ from flax import nnx
 
 from sparrow.models.functional import extra_loss
 from sparrow.models.inputs import Arrays, Group, Inputs
-from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.mlp import MLP, optional_layers
 from sparrow.models.layers.norms import unit
 from sparrow.models.layers.towers import Logits
 from sparrow.models.records import register_model
@@ -56,8 +56,7 @@ class RocketLaunching(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         self.group: Group = inputs.single("RocketLaunching")
-        self.share = nnx.data(None) if share_mlp is None else share_mlp.build(self.group.dim, rngs=rngs)
-        dim = self.group.dim if share_mlp is None else share_mlp.dim
+        self.share, dim = optional_layers(share_mlp, self.group.dim, rngs=rngs)
         self.booster, self.light = booster_mlp.build(dim, rngs=rngs), light_mlp.build(dim, rngs=rngs)
         self.booster_logits = Logits(booster_mlp.dim, None, num_classes, rngs=rngs)
         self.light_logits = Logits(light_mlp.dim, None, num_classes, rngs=rngs)
@@ -75,8 +74,7 @@ class RocketLaunching(nnx.Module):
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """``{"light": (batch,), "booster": (batch,)}``, or ``(batch, num_classes)``; in training losses, too."""
-        x = self.group.concat(acts, numbers)
-        shared = x if self.share is None else self.share(x)
+        shared = self.share(self.group.concat(acts, numbers))
         booster_layers = self.booster.each(shared)
         light_layers = self.light.each(jax.lax.stop_gradient(shared))
         booster, light = self.booster_logits(booster_layers[-1]), self.light_logits(light_layers[-1])

@@ -38,8 +38,37 @@ def factorization_machine(vectors: jax.Array) -> jax.Array:
     return 0.5 * (jnp.square(vectors.sum(axis=1)) - jnp.square(vectors).sum(axis=1))
 
 
+class BesideDeep(nnx.Module):
+    """The base of `WideAndDeep` and `DeepFM`: a linear model and other interactions beside a deep network."""
+
+    wide_groups: ClassVar[tuple[str, ...]] = ("wide",)
+
+    def _make(
+        self, inputs: Inputs, deep: MLP, final: MLP | None, num_classes: int, width: int, *, rngs: nnx.Rngs
+    ) -> None:
+        """Make the layers; ``width`` is that of the linear model and the interactions together."""
+        if num_classes > 1 and final is None:
+            # One number added to the logits of all classes is nothing to a softmax.
+            name = type(self).__name__
+            raise ValueError(f"{name} with num_classes={num_classes} needs final, or its wide part would have no effect")
+        self.wide: Group = inputs.embedded("wide")
+        self.group: Group = inputs.group("deep")
+        self.deep = deep.build(self.group.dim, rngs=rngs)
+        self.has_final = final is not None
+        self.logits = Logits(deep.dim + (width if final else 0), final, num_classes, rngs=rngs)
+
+    def _outputs(self, acts: Arrays, numbers: Arrays, *interactions: jax.Array) -> dict[str, jax.Array]:
+        # Float32: many small terms, and one of the terms of the logit itself.
+        wide = self.wide.concat(acts, {}).astype(jnp.float32).sum(axis=1, keepdims=True)
+        deep = self.deep(self.group.concat(acts, numbers))
+        if self.has_final:
+            return {"logits": self.logits(*(part.astype(deep.dtype) for part in (wide, *interactions)), deep)}
+        beside = sum((part.sum(axis=1) for part in (wide, *interactions)), start=jnp.zeros(()))
+        return {"logits": beside + self.logits(deep)}
+
+
 @register_model("wide_and_deep", is_per_example=True)
-class WideAndDeep(nnx.Module):
+class WideAndDeep(BesideDeep):
     """A linear model over single ids, and a network over their embeddings.
 
     ::
@@ -61,29 +90,18 @@ class WideAndDeep(nnx.Module):
     Reference: Cheng et al., 2016, arXiv 1606.07792.
     """
 
-    wide_groups: ClassVar[tuple[str, ...]] = ("wide",)
-
     def __init__(
         self, inputs: Inputs, *, deep: MLP, final: MLP | None = None, num_classes: int = 1, rngs: nnx.Rngs
     ) -> None:
         inputs.check("WideAndDeep", required=("wide", "deep"))
-        _check_output("WideAndDeep", num_classes, final)
-        self.wide: Group = inputs.embedded("wide")
-        self.group: Group = inputs.group("deep")
-        self.deep = deep.build(self.group.dim, rngs=rngs)
-        self.has_final = final is not None
-        self.logits = Logits(deep.dim + (1 if final else 0), final, num_classes, rngs=rngs)
+        self._make(inputs, deep, final, num_classes, 1, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        wide = _wide(self.wide, acts)
-        deep = self.deep(self.group.concat(acts, numbers))
-        if self.has_final:
-            return {"logits": self.logits(jnp.concatenate([wide.astype(deep.dtype), deep], axis=1))}
-        return {"logits": wide[:, 0] + self.logits(deep)}
+        return self._outputs(acts, numbers)
 
 
 @register_model("deepfm", is_per_example=True)
-class DeepFM(nnx.Module):
+class DeepFM(BesideDeep):
     """A linear model over single ids, a factorization machine and a network over their embeddings.
 
     ::
@@ -108,40 +126,16 @@ class DeepFM(nnx.Module):
     Reference: Guo et al., 2017, arXiv 1703.04247.
     """
 
-    wide_groups: ClassVar[tuple[str, ...]] = ("wide",)
-
     def __init__(
         self, inputs: Inputs, *, deep: MLP, final: MLP | None = None, num_classes: int = 1, rngs: nnx.Rngs
     ) -> None:
         inputs.check("DeepFM", required=("wide", "deep"), optional=("fm",))
-        _check_output("DeepFM", num_classes, final)
-        self.wide: Group = inputs.embedded("wide")
         has_fm = "fm" in inputs.groups
         self.fm: Group = inputs.vectors("fm") if has_fm else inputs.vectors("deep", beside_numbers=True)
-        self.group: Group = inputs.group("deep")
-        self.deep = deep.build(self.group.dim, rngs=rngs)
-        self.has_final = final is not None
-        self.logits = Logits(deep.dim + (1 + self.fm.dims[0] if final else 0), final, num_classes, rngs=rngs)
+        self._make(inputs, deep, final, num_classes, 1 + self.fm.dims[0], rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        wide, fm = _wide(self.wide, acts), factorization_machine(self.fm.stack(acts))
-        deep = self.deep(self.group.concat(acts, numbers))
-        if self.has_final:
-            parts = [wide.astype(deep.dtype), fm.astype(deep.dtype), deep]
-            return {"logits": self.logits(jnp.concatenate(parts, axis=1))}
-        return {"logits": wide[:, 0] + fm.sum(axis=1) + self.logits(deep)}
-
-
-def _wide(group: Group, acts: Arrays) -> jax.Array:
-    """Return the linear model, ``(batch, 1)``, float32: many small terms, and one of the terms of the logit itself."""
-    return group.concat(acts, {}).astype(jnp.float32).sum(axis=1, keepdims=True)
-
-
-def _check_output(model: str, num_classes: int, final: MLP | None) -> None:
-    fields.integer(f"{model}: num_classes", num_classes)
-    if num_classes > 1 and final is None:
-        # One number added to the logits of all classes is nothing to a softmax.
-        raise ValueError(f"{model} with num_classes={num_classes} needs final, or its wide part would have no effect")
+        return self._outputs(acts, numbers, factorization_machine(self.fm.stack(acts)))
 
 
 class CIN(nnx.Module):
@@ -225,4 +219,4 @@ class XDeepFM(nnx.Module):
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         deep = self.deep(self.group.concat(acts, numbers))
-        return {"logits": self.logits(jnp.concatenate([self.cin(self.wide.stack(acts)), deep], axis=1))}
+        return {"logits": self.logits(self.cin(self.wide.stack(acts)), deep)}

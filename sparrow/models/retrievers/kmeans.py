@@ -195,9 +195,7 @@ class SidRqkmeans(nnx.Module):
             jax.random.fold_in(jax.random.key(self.seed), seen), places.shape, 0, seen + places + 1
         )
         slots = jnp.where(seen + places < size, seen + places, drawn)
-        last = (
-            jnp.full(size, -1).at[slots].max(places, mode="drop")
-        )  # of several rows for one place, the last one stays
+        last = jnp.full(size, -1).at[slots].max(places, mode="drop")  # of several rows for a place, the last one stays
         slots = jnp.where(last.at[slots].get(mode="fill", fill_value=-1) == places, slots, size)
         sample = self.sample[...].at[slots].set(x, mode="drop")
         after = jnp.minimum(seen + len(x), MOST_ROWS)

@@ -11,18 +11,11 @@ from flax import nnx
 
 from sparrow import fields
 from sparrow.models.inputs import Arrays, Group, Inputs, Sequence
-from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.mlp import MLP, Activation, identity
 from sparrow.models.layers.norms import unit
-from sparrow.models.layers.towers import GroupTower, Tower
+from sparrow.models.layers.towers import Tower
 from sparrow.models.records import register_model
-from sparrow.models.retrievers.two_towers import (
-    Negatives,
-    Similarity,
-    VectorOutput,
-    candidates,
-    check_towers,
-    check_widths,
-)
+from sparrow.models.retrievers.two_towers import Negatives, Similarity, TwoTowers, candidates, check_towers
 from sparrow.models.sequences.layout import elements_of
 from sparrow.models.sequences.tokens import history_group
 
@@ -73,19 +66,18 @@ class Capsules:
       routing_init_method: "normal", or "zeros", which leaves all interests alike.
     """
 
-    high_dim: int
-    max_seq_len: int
-    max_k: int = 5
-    num_iters: int = 3
-    routing_logits_scale: float = 20.0
-    routing_logits_stddev: float = 1.0
-    squash_pow: float = 1.0
+    high_dim: fields.Count
+    max_seq_len: fields.Count
+    max_k: fields.Count = 5
+    num_iters: fields.Count = 3
+    routing_logits_scale: fields.Positive = 20.0
+    routing_logits_stddev: fields.Positive = 1.0
+    squash_pow: fields.Positive = 1.0
     const_caps_num: bool = False
     routing_init_method: Literal["normal", "zeros"] = "normal"
 
     def __post_init__(self) -> None:
-        fields.integers_of(self, "high_dim", "max_seq_len", "max_k", "num_iters")
-        fields.numbers_of(self, "routing_logits_scale", "routing_logits_stddev", "squash_pow", above=0)
+        fields.check(self)
 
     def build(self, dim: int, *, rngs: nnx.Rngs) -> CapsuleLayer:
         return CapsuleLayer(self, dim, rngs=rngs)
@@ -111,14 +103,14 @@ class CapsuleLayer(nnx.Module):
         self.capsules = capsules
         self.bilinear = nnx.Linear(dim, capsules.high_dim, use_bias=False, rngs=rngs)
 
-    def __call__(self, sequence: Sequence, layers: Any = None) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, sequence: Sequence, layers: Activation = identity) -> tuple[jax.Array, jax.Array]:
         """Return the interests, ``(batch, max_k, high_dim)``, and which of them are there, ``(batch, max_k)``.
 
-        ``layers`` are applied to the elements before; None: none.
+        ``layers`` are applied to the elements before.
         """
         capsules = self.capsules
         x, layout = elements_of(sequence, capsules.max_seq_len)
-        low = self.bilinear(x if layers is None else layers(x))  # (tokens, high_dim)
+        low = self.bilinear(layers(x))  # (tokens, high_dim)
         constant = jax.lax.stop_gradient(low)
         direction = unit(constant.astype(jnp.float32)).astype(low.dtype)
         count = jnp.full(layout.history.shape, float(capsules.max_k))
@@ -176,7 +168,7 @@ class MINDUserTower:
 
 
 @register_model("mind")
-class MIND(nnx.Module):
+class MIND(TwoTowers):
     """Multi-interest network with dynamic routing: the nearest items of each interest are the candidates.
 
     ::
@@ -225,24 +217,21 @@ class MIND(nnx.Module):
         self.history = history_group("MIND", inputs, user_tower.history_input)
         capsules, dim = user_tower.capsule_config, self.history.sequences.dim
         self.user_mlp = user_tower.user_mlp.build(self.user.dim, linear_end=True, rngs=rngs)
-        self.history_mlp = nnx.data(None)
+        self.history_mlp: Activation = identity
         if user_tower.hist_seq_mlp is not None:
             layers = dataclasses.replace(user_tower.hist_seq_mlp, bias=False)
             self.history_mlp, dim = layers.build(dim, linear_end=True, rngs=rngs), layers.dim
         self.capsules = capsules.build(dim, rngs=rngs)
         self.concat_mlp = user_tower.concat_mlp.build(user_tower.user_mlp.dim + capsules.high_dim, rngs=rngs)
-        self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
-        check_widths("MIND", (user_tower.concat_mlp.dim, self.item_tower.dim), output_dim)
-        self.user_output = VectorOutput(user_tower.concat_mlp.dim, output_dim, similarity, use_bias=False, rngs=rngs)
-        self.item_output = VectorOutput(self.item_tower.dim, output_dim, similarity, rngs=rngs)
-        self.simi_pow, self.negatives = simi_pow, negatives
+        self.simi_pow, width = simi_pow, user_tower.concat_mlp.dim
+        options: Any = (output_dim, similarity, negatives)
+        self._make_item_tower(inputs, item_tower, width, *options, user_bias=False, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """``{"query": (batch, dim), "item": (items, dim), "interests": (batch, max_k, dim)}``, and "negatives"."""
         interests, there = self.interests(acts, numbers)
         items = self.item(acts, numbers)
-        chosen = items[: interests.shape[0]]
-        scores = (interests * chosen[:, None]).sum(axis=2)
+        scores = (interests * items[: interests.shape[0], None]).sum(axis=2)
         weights = masked_softmax(self.simi_pow * scores, there)
         query = (weights[..., None] * interests).sum(axis=1)
         return {**candidates("MIND", query, items, self.negatives), "interests": interests}
@@ -251,10 +240,6 @@ class MIND(nnx.Module):
         """Return the users' vectors, ``(batch, max_k, dim)``, float32, and which of them are there."""
         capsules, there = self.capsules(self.history.sequence(acts, numbers), self.history_mlp)
         user = self.user_mlp(self.user.concat(acts, numbers))
-        both = jnp.concatenate(
-            [jnp.broadcast_to(user[:, None], (*capsules.shape[:2], user.shape[1])), capsules], axis=2
-        )
+        users = jnp.broadcast_to(user[:, None], (*capsules.shape[:2], user.shape[1]))
+        both = jnp.concatenate([users, capsules], axis=2)
         return jnp.where(there[..., None], self.user_output(self.concat_mlp(both)), 0), there
-
-    def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        return self.item_output(self.item_tower(acts, numbers))

@@ -71,7 +71,7 @@ class HistoryTowers(TwoTowers):
         _, examples = layout.of_tokens(x, jnp.arange(batch, dtype=jnp.int32))
         positions = Positions(
             self.user_output(self.normalized(x)),
-            self.item_output(self.item_tower.layers(following)),
+            self.item_output(self.item_tower.mlp(following)),
             row_keys(following),
             there.astype(jnp.float32),
             examples,

@@ -11,7 +11,7 @@ from flax import nnx
 from sparrow import fields
 from sparrow.models.functional import extra_loss
 from sparrow.models.inputs import Arrays, Group, Inputs
-from sparrow.models.layers.mlp import MLP
+from sparrow.models.layers.mlp import Activation, identity
 from sparrow.models.layers.norms import unit
 from sparrow.models.layers.towers import GroupTower, Tower
 from sparrow.models.records import register_model
@@ -30,13 +30,12 @@ class VectorOutput(nnx.Module):
     def __init__(
         self, dim: int, output_dim: int | None, similarity: Similarity, *, use_bias: bool = True, rngs: nnx.Rngs
     ) -> None:
-        self.linear = nnx.data(None)
-        if output_dim is not None:
-            self.linear = nnx.Linear(dim, output_dim, use_bias=use_bias, rngs=rngs)
+        linear = identity if output_dim is None else nnx.Linear(dim, output_dim, use_bias=use_bias, rngs=rngs)
+        self.linear: Activation = linear
         self.similarity = similarity
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = (x if self.linear is None else self.linear(x)).astype(jnp.float32)
+        x = self.linear(x).astype(jnp.float32)
         return unit(x) if self.similarity == "cosine" else x
 
 
@@ -59,13 +58,19 @@ class TwoTowers(nnx.Module):
         similarity: Similarity,
         negatives: Negatives,
         *,
+        user_bias: bool = True,
         rngs: nnx.Rngs,
     ) -> None:
         """Make the item's tower, and the last layers of both; ``user_dim`` is the width that the user's ends in."""
+        model = type(self).__name__
         self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
-        dims = user_dim, self.item_tower.dim
-        check_widths(type(self).__name__, dims, output_dim)
-        self.user_output, self.item_output = (VectorOutput(dim, output_dim, similarity, rngs=rngs) for dim in dims)
+        width = self.item_tower.dim
+        if output_dim is not None:
+            fields.integer(f"{model}.output_dim", output_dim)
+        elif user_dim != width:
+            raise ValueError(f"{model} without output_dim needs towers of one width, got {user_dim} and {width}")
+        self.user_output = VectorOutput(user_dim, output_dim, similarity, use_bias=user_bias, rngs=rngs)
+        self.item_output = VectorOutput(width, output_dim, similarity, rngs=rngs)
         self.negatives: Negatives = negatives
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
@@ -79,14 +84,6 @@ class TwoTowers(nnx.Module):
     def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """Return the items' vectors alone, ``(items, dim)``, for an index. float32."""
         return self.item_output(self.item_tower(acts, numbers))
-
-
-def check_widths(model: str, dims: tuple[int, int], output_dim: int | None) -> None:
-    """Raise ValueError unless the towers end, or are brought, to one width."""
-    if output_dim is None and dims[0] != dims[1]:
-        raise ValueError(f"{model} without output_dim needs towers of one width, got {dims[0]} and {dims[1]}")
-    if output_dim is not None:
-        fields.integer(f"{model}.output_dim", output_dim)
 
 
 def check_towers(model: str, user: str, item: str, similarity: Similarity, negatives: Negatives) -> None:
@@ -193,8 +190,10 @@ class AugmentedTower(nnx.Module):
     """The layers of a tower over its group and its augmented vector, side by side."""
 
     def __init__(
-        self, tower: Tower, mlp: MLP, augment: str, inputs: Inputs, dim: int, similarity: Similarity, *, rngs: nnx.Rngs
+        self, tower: Tower, augment: str, inputs: Inputs, dim: int, similarity: Similarity, *, rngs: nnx.Rngs
     ) -> None:
+        if tower.mlp is None:
+            raise ValueError(f"DAT: the tower over the group '{tower.input}' needs an mlp; add its layers")
         self.group: Group = inputs.group(tower.input)
         self.augment: Group = inputs.embedded(augment)
         if self.augment.dim != dim:
@@ -202,8 +201,8 @@ class AugmentedTower(nnx.Module):
                 f"DAT: the group '{augment}' must have output_dim={dim} numbers, as the vectors that it imitates; "
                 f"got {self.augment.dim}"
             )
-        self.mlp = mlp.build(self.group.dim + self.augment.dim, rngs=rngs)
-        self.output = VectorOutput(mlp.dim, dim, similarity, rngs=rngs)
+        self.mlp = tower.mlp.build(self.group.dim + self.augment.dim, rngs=rngs)
+        self.output = VectorOutput(tower.mlp.dim, dim, similarity, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         x = jnp.concatenate([self.group.concat(acts, numbers), self.augment.concat(acts, {})], axis=1)
@@ -211,7 +210,7 @@ class AugmentedTower(nnx.Module):
 
 
 @register_model("dat", is_per_example=True)
-class DAT(nnx.Module):
+class DAT(TwoTowers):
     """Dual augmented two-tower model: towers that meet only at the end learn from each other through two vectors.
 
     ::
@@ -256,41 +255,31 @@ class DAT(nnx.Module):
         fields.integer("DAT.output_dim", output_dim)
         fields.number("DAT.amm_u_weight", amm_u_weight, at_least=0)
         fields.number("DAT.amm_i_weight", amm_i_weight, at_least=0)
-        towers = []
-        for name, tower, augment in (
-            ("user_tower", user_tower, user_augment),
-            ("item_tower", item_tower, item_augment),
-        ):
-            if tower.mlp is None:
-                raise ValueError(f"DAT.{name} needs an mlp; add its layers")
-            towers.append(AugmentedTower(tower, tower.mlp, augment, inputs, output_dim, similarity, rngs=rngs))
-        self.user_tower, self.item_tower = towers
+        self.user_tower, self.item_tower = (
+            AugmentedTower(tower, augment, inputs, output_dim, similarity, rngs=rngs)
+            for tower, augment in ((user_tower, user_augment), (item_tower, item_augment))
+        )
         self.weights = (amm_u_weight, amm_i_weight)
         self.negatives = negatives
         self.deterministic = False  # nnx.Module.eval sets it: without training there is no loss
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """Return the outputs of `DSSM`; in training the two losses of the augmented vectors, too."""
-        query, items = self.query(acts, numbers), self.item(acts, numbers)
-        outputs = candidates("DAT", query, items, self.negatives)
+        outputs = super().__call__(acts, numbers)
         if self.deterministic:
             return outputs
-        batch = query.shape[0]
-        amm_user = _distance(self.user_tower.augment.concat(acts, {}), items[:batch])
-        amm_item = _distance(self.item_tower.augment.concat(acts, {})[:batch], query)
-        return {
-            **outputs,
-            extra_loss("amm_user"): self.weights[0] * amm_user,
-            extra_loss("amm_item"): self.weights[1] * amm_item,
-        }
+        query, item = outputs["query"], outputs["item"][: outputs["query"].shape[0]]
+        for name, weight, tower, other in (
+            ("amm_user", self.weights[0], self.user_tower, item),
+            ("amm_item", self.weights[1], self.item_tower, query),
+        ):
+            augmented = unit(tower.augment.concat(acts, {})[: len(other)].astype(jnp.float32))
+            squares = jnp.square(augmented - jax.lax.stop_gradient(other)).sum(axis=1)
+            outputs[extra_loss(name)] = weight * squares
+        return outputs
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         return self.user_tower(acts, numbers)
 
     def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         return self.item_tower(acts, numbers)
-
-
-def _distance(augmented: jax.Array, imitated: jax.Array) -> jax.Array:
-    difference = unit(augmented.astype(jnp.float32)) - jax.lax.stop_gradient(imitated)
-    return jnp.square(difference).sum(axis=1)
