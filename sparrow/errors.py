@@ -42,9 +42,9 @@ class ConfigError(ValueError):
     a.yaml:3: train.steps: must be at least 1, got 0
     """
 
-    def __init__(self, problems: Iterable[Problem] | str, source: str | None = None) -> None:
-        """Take all problems; a string is a problem of the complete config. ``source`` is the file's name."""
-        self.problems: Sequence[Problem] = (Problem((), problems),) if isinstance(problems, str) else tuple(problems)
+    def __init__(self, problems: Iterable[Problem] | str, source: str | None = None, *, at: Path = ()) -> None:
+        """Take all problems; a string is a problem ``at`` a field. ``source`` is the file's name."""
+        self.problems: Sequence[Problem] = (Problem(at, problems),) if isinstance(problems, str) else tuple(problems)
         self.source = source
         super().__init__("\n".join(map(self._text, self.problems)))
 
@@ -65,7 +65,7 @@ def problems_of(*path: str) -> Iterator[None]:
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError([Problem(path, str(error))]) from None
+        raise ConfigError(str(error), at=path) from None
 
 
 def shown(value: object, limit: int = 80) -> str:

@@ -142,7 +142,7 @@ Share = Annotated[float, Bounds(at_least=0, below=1)]
 Count = Annotated[int, Bounds(at_least=1)]
 
 
-def check(record: object, prefix: str | None = None) -> None:
+def check(record: Any, prefix: str | None = None) -> None:
     """Check the fields of a dataclass whose types have `Bounds` or are a ``Literal``.
 
     Errors call a field by its name behind ``prefix``: by default, the class and a dot.
@@ -154,7 +154,7 @@ def check(record: object, prefix: str | None = None) -> None:
     Traceback (most recent call last):
     ValueError: Momentum.decay must be a finite number at least 0 and below 1, got 1.0
     """
-    for field, (kind, allowed, optional) in _checked(type(record)).items():
+    for field, (kind, allowed, optional) in _checked(type(record)).items():  # type: ignore[arg-type]
         name = f"{type(record).__name__}.{field}" if prefix is None else prefix + field
         value = getattr(record, field)
         if value is None and optional:

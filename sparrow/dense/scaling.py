@@ -5,8 +5,9 @@ State is a tree like the parameters, in the parameters' dtypes. Updates keep the
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +17,11 @@ from sparrow.rules import bias_correction, divide_or_zero, step_count
 
 Number = float | jax.Array
 
-
-class TraceState(NamedTuple):
-    """State of `dampened_trace`."""
-
-    step: jax.Array  # shape=(), dtype=int32
-    trace: Any
+# States: ``step`` is an int32 scalar, the rest are trees like the parameters.
+TraceState = collections.namedtuple("TraceState", "step trace")
+AdagradState = collections.namedtuple("AdagradState", "accumulator")
+AmsgradState = collections.namedtuple("AmsgradState", "step mu nu nu_max")
+CenteredState = collections.namedtuple("CenteredState", "mean square")
 
 
 def dampened_trace(momentum: Number, dampening: Number) -> optax.GradientTransformation:
@@ -39,12 +39,6 @@ def dampened_trace(momentum: Number, dampening: Number) -> optax.GradientTransfo
     return _leafwise(TraceState, equation, lambda params: [optax.tree.zeros_like(params)])
 
 
-class AdagradState(NamedTuple):
-    """State of `scale_by_adagrad`."""
-
-    accumulator: Any
-
-
 def scale_by_adagrad(initial_accumulator: Number, eps: Number) -> optax.GradientTransformation:
     """``accumulator' = accumulator + g**2``; the update is ``g / (sqrt(accumulator') + eps)``.
 
@@ -59,15 +53,6 @@ def scale_by_adagrad(initial_accumulator: Number, eps: Number) -> optax.Gradient
         return divide_or_zero(g, jnp.sqrt(accumulator) + eps), accumulator
 
     return _leafwise(AdagradState, equation, lambda params: [optax.tree.full_like(params, initial_accumulator)])
-
-
-class AmsgradState(NamedTuple):
-    """State of `scale_by_amsgrad`."""
-
-    step: jax.Array  # shape=(), dtype=int32
-    mu: Any
-    nu: Any
-    nu_max: Any
 
 
 def scale_by_amsgrad(
@@ -98,13 +83,6 @@ def scale_by_amsgrad(
         return divide_or_zero(mu / bias_correction(beta1, count), root + eps), mu, nu, nu_max
 
     return _leafwise(AmsgradState, equation, init)
-
-
-class CenteredState(NamedTuple):
-    """State of `scale_by_deviation`."""
-
-    mean: Any
-    square: Any
 
 
 def scale_by_deviation(

@@ -117,7 +117,7 @@ class MultiTowerDIN(nnx.Module):
         inputs.check("MultiTowerDIN", required=groups)
         self.towers = nnx.List([GroupTower(tower, inputs, rngs=rngs) for tower in towers])
         self.din_towers = nnx.List([AttentionTower(tower, inputs, rngs=rngs) for tower in din_towers])
-        width = sum(tower.dim for tower in (*self.towers, *self.din_towers))
+        width = sum(tower.dim for tower in self.towers) + sum(tower.dim for tower in self.din_towers)
         self.logits = Logits(width, final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:

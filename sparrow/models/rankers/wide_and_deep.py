@@ -49,8 +49,8 @@ class BesideDeep(nnx.Module):
         """Make the layers; ``width`` is that of the linear model and the interactions together."""
         if num_classes > 1 and final is None:
             # One number added to the logits of all classes is nothing to a softmax.
-            name = type(self).__name__
-            raise ValueError(f"{name} with num_classes={num_classes} needs final, or its wide part would have no effect")
+            given = f"{type(self).__name__} with num_classes={num_classes}"
+            raise ValueError(f"{given} needs final, or its wide part would have no effect")
         self.wide: Group = inputs.embedded("wide")
         self.group: Group = inputs.group("deep")
         self.deep = deep.build(self.group.dim, rngs=rngs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +63,7 @@ class TwoTowers(nnx.Module):
     ) -> None:
         """Make the item's tower, and the last layers of both; ``user_dim`` is the width that the user's ends in."""
         model = type(self).__name__
-        self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
+        self.item_tower: Any = GroupTower(item_tower, inputs, rngs=rngs)
         width = self.item_tower.dim
         if output_dim is not None:
             fields.integer(f"{model}.output_dim", output_dim)
@@ -83,7 +83,8 @@ class TwoTowers(nnx.Module):
 
     def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """Return the items' vectors alone, ``(items, dim)``, for an index. float32."""
-        return self.item_output(self.item_tower(acts, numbers))
+        vectors: jax.Array = self.item_output(self.item_tower(acts, numbers))
+        return vectors
 
 
 def check_towers(model: str, user: str, item: str, similarity: Similarity, negatives: Negatives) -> None:
@@ -273,7 +274,7 @@ class DAT(TwoTowers):
             ("amm_user", self.weights[0], self.user_tower, item),
             ("amm_item", self.weights[1], self.item_tower, query),
         ):
-            augmented = unit(tower.augment.concat(acts, {})[: len(other)].astype(jnp.float32))
+            augmented = unit(tower.augment.concat(acts, {})[: other.shape[0]].astype(jnp.float32))
             squares = jnp.square(augmented - jax.lax.stop_gradient(other)).sum(axis=1)
             outputs[extra_loss(name)] = weight * squares
         return outputs
@@ -282,4 +283,5 @@ class DAT(TwoTowers):
         return self.user_tower(acts, numbers)
 
     def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        return self.item_tower(acts, numbers)
+        vectors: jax.Array = self.item_tower(acts, numbers)
+        return vectors

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.background import behind
-from sparrow.config import Config, ConfigError, Problem, catalog_of, evaluate_pipeline
+from sparrow.config import Config, ConfigError, catalog_of, evaluate_pipeline
 from sparrow.data import Batch
 from sparrow.feed import IS_EXAMPLE, Feed, Prepared
 from sparrow.losses import Platt
@@ -228,7 +228,7 @@ def _of_examples(arrays: Any, prepared: Prepared) -> tuple[Any, dict[str, npt.ND
 def used_in_evaluation(config: Config, state: OptimizerState, ema: bool | None = None) -> OptimizerState:
     """Return the state with the average of the dense parameters, or without; ``ema`` None: as in evaluation."""
     if ema and state.ema is None:
-        raise ConfigError([Problem(("train", "ema"), "the run keeps no average of the parameters; leave --ema out")])
+        raise ConfigError("the run keeps no average of the parameters; leave --ema out", at=("train", "ema"))
     if ema is None:
         ema = config.train.ema is not None and config.evaluate.use_ema is not False
     return dataclasses.replace(state, params=state.ema.params) if ema and state.ema is not None else state

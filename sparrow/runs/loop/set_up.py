@@ -202,9 +202,9 @@ def _exports(config: Config, folder: RunFolder | None) -> list[Part]:
 
     if processes.count() > 1:
         why = "a model is exported while it trains by one process alone in this version; leave it out"
-        raise ConfigError([Problem(("export",), why)])
+        raise ConfigError(why, at=("export",))
     if config.export.folder is None and folder is None:
-        raise ConfigError([Problem(("export", "folder"), "is required where the run has no folder")])
+        raise ConfigError("is required where the run has no folder", at=("export", "folder"))
     given = config.export.folder or f"{folder}/export"
     return [TimedExports(config.export, at(given), config.data)]
 
@@ -354,8 +354,7 @@ def _check_metrics(config: Config, names: Sequence[str]) -> None:
     best_by, stopping = config.train.checkpoint.best_by, config.evaluate.early_stopping
     for given, path in ((best_by, ("train", "checkpoint", "best_by")), (stopping, ("evaluate", "early_stopping"))):
         if given is not None and given.metric not in names:
-            text = f"evaluation has no such result: {nearest(given.metric, names)}"
-            raise ConfigError([Problem((*path, "metric"), text)])
+            raise ConfigError(f"evaluation has no such result: {nearest(given.metric, names)}", at=(*path, "metric"))
 
 
 class _Checking(Part):

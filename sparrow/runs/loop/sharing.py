@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow import processes
-from sparrow.config import ConfigError, Problem, need
+from sparrow.config import ConfigError, need
 from sparrow.data import DataError
 from sparrow.feed import Division, Pipeline, Preparer
 from sparrow.runs.step.program import Program
@@ -56,7 +56,6 @@ class Messages:
 def divide(pipeline: Pipeline[Any], program: Program, preparer: Preparer, *, is_training: bool) -> None:
     """Let each process read its share of the data to train or to evaluate on, where that gives the same examples."""
     data, together = need(program.config.data, "data"), processes.count()
-    field = ("data", "shares")
     reason = _reason(pipeline, program, preparer)
     reason = reason or (_of_training(pipeline) if is_training else _of_evaluation(program))
     shares = data.shares or together
@@ -64,13 +63,13 @@ def divide(pipeline: Pipeline[Any], program: Program, preparer: Preparer, *, is_
         return
     if reason:
         if is_training and data.shares is not None and data.shares > 1:
-            raise ConfigError([Problem(field, f"the data cannot be divided: {reason}; remove it")])
+            raise ConfigError(f"the data cannot be divided: {reason}; remove it", at=("data", "shares"))
         return
     if shares == together == 1:
         return
     if pipeline.batching.batch_size % shares:
         text = f"a batch of {pipeline.batching.batch_size} examples cannot be divided in {shares} shares"
-        raise ConfigError([Problem(field, f"{text}; give a divisor of it")])
+        raise ConfigError(f"{text}; give a divisor of it", at=("data", "shares"))
     found = processes.said_by_all(pipeline.position()["source"])
     if other := [number for number, source in enumerate(found) if source != found[0]]:
         raise DataError(

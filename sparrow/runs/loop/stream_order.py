@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparrow import processes
-from sparrow.config import Config, ConfigError, Problem
+from sparrow.config import Config, ConfigError
 from sparrow.data import AUTO, Growing
 from sparrow.feed import Pipeline
 
@@ -80,7 +80,7 @@ def refuse_own_words(config: Config) -> None:
     for place, feature in enumerate(data.features):
         if getattr(feature, "vocabulary", None) == AUTO and "words" not in vars(feature):
             why = "auto would differ between processes that follow one stream; list the words, or use dynamic"
-            raise ConfigError([Problem(("data", "features", place, "vocabulary"), why)])
+            raise ConfigError(why, at=("data", "features", place, "vocabulary"))
 
 
 def agree_on_stream(pipeline: Pipeline[Any], wants_stop: Callable[[], int]) -> None:

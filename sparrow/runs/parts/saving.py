@@ -15,7 +15,7 @@ import jax
 
 from sparrow import processes
 from sparrow.checkpoint import CheckpointError, Checkpoints, rows_of
-from sparrow.config import Checkpoint, ConfigError, Deltas, Problem, dumps, need
+from sparrow.config import Checkpoint, ConfigError, Deltas, dumps, need
 from sparrow.data import DataError
 from sparrow.embedding import CHECKPOINTS, cleared
 from sparrow.files import replace_file
@@ -61,10 +61,10 @@ class Saver(Part):
             self.every_steps = math.gcd(section.every_steps or 0, section.deltas.every_steps or 0) or None
             if processes.count() > 1:
                 why = "deltas are saved by one process alone in this version; leave them out"
-                raise ConfigError([Problem(("train", "checkpoint", "deltas"), why)])
+                raise ConfigError(why, at=("train", "checkpoint", "deltas"))
         if section.every_event_minutes is not None and processes.count() > 1 and need(data, "data").has_shares:
             why = "needs data.shares: 1 where several processes train: each knows the times of its own rows alone"
-            raise ConfigError([Problem(("train", "checkpoint", "every_event_minutes"), why)])
+            raise ConfigError(why, at=("train", "checkpoint", "every_event_minutes"))
         self._config = dumps(words.given(program.config))
         self._checkpoints = Checkpoints(
             folder.checkpoints,

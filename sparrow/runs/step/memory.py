@@ -11,7 +11,7 @@ from typing import Any, Final
 import jax
 
 from sparrow.embedding import Embedder, table_bytes
-from sparrow.errors import ConfigError, Problem
+from sparrow.errors import ConfigError
 from sparrow.files import proc_bytes
 from sparrow.reports import size
 from sparrow.trees import named_leaves
@@ -113,7 +113,7 @@ def _refuse(field: str, what: str, sizes: Mapping[str, int], others: int, device
     largest = sorted(sizes, key=lambda name: -sizes[name])[:SHOWN]
     shown = ", ".join(f"{name} {size(sizes[name])}" for name in largest) + ", ..." * (len(sizes) > SHOWN)
     text = f"{what} need {size(need)} of memory, {size(place.free)} are free ({place.name}): {shown}"
-    raise ConfigError([Problem(tuple(field.split(".")), f"{text}; `sparrow plan` shows what fits")])
+    raise ConfigError(f"{text}; `sparrow plan` shows what fits", at=tuple(field.split(".")))
 
 
 def _free(devices: int) -> Memory | None:

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
+from sparrow.config import Assembly, Config, ConfigError, assemble, need, optimizer
 from sparrow.data import Batch, ItemCounts
 from sparrow.embedding import Embedder, EmbeddingState, Ragged
+from sparrow.errors import problems_of
 from sparrow.feed import Feed, Preparer
 from sparrow.losses import Platt, pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
@@ -107,26 +108,16 @@ class Program:
                 return NumberEmbeddings(model_of, assembly.inputs, assembly.embeddings, rngs=rngs)
             return model_of(assembly.inputs, rngs)
 
-        try:
+        with problems_of("model"):
             apply, params, rest, has_statistics = _built(build)
-        except ConfigError:
-            raise
-        except ValueError as error:
-            raise ConfigError([Problem(("model",), str(error))]) from None
-        try:
+        with problems_of("train", "mesh"):
             places = config.train.mesh
             dtype = "float32" if places is None else places.exchange_dtype
             given = "rows" if places is None or places.placement == "auto" else places.given()
             embedder = Embedder(assembly.specs, mesh=mesh, placement=given, exchange_dtype=dtype)
-        except ValueError as error:
-            raise ConfigError([Problem(("train", "mesh"), str(error))]) from None
-        try:
+        with problems_of("train", "dense_optimizer"):  # patterns of parameters are known to match, or not, only here
             trainer = optimizer(config.train, embedder)
             jax.eval_shape(trainer.tx.init, params)
-        except ConfigError:
-            raise
-        except ValueError as error:  # patterns of parameters are known to match, or not, only here
-            raise ConfigError([Problem(("train", "dense_optimizer"), str(error))]) from None
         refuse_calls(config, embedder)
         return cls(*(config, assembly, embedder, trainer, apply, (params, rest)), has_statistics=has_statistics)
 
@@ -181,11 +172,8 @@ class Program:
         """Return the state before the first step, which depends on the seed alone."""
         embedding = self.embedder.init(jax.random.key(self.config.train.seed))
         if self.config.train.checkpoint.deltas is not None or self.config.export is not None:
-            try:
+            with problems_of(*(("export",) if self.config.export is not None else ("train", "checkpoint", "deltas"))):
                 embedding = self.embedder.tracked(embedding)
-            except ValueError as error:
-                field = ("export",) if self.config.export is not None else ("train", "checkpoint", "deltas")
-                raise ConfigError([Problem(field, str(error))]) from None
         if self.embedder.shards is None:
             optimizer, *others = jax.jit(self._others)(*self.fresh)  # one program: each operation outside has its own
         else:
@@ -284,13 +272,12 @@ class Program:
             ]
 
         try:
-            _, found = jax.eval_shape(everything, state, feed)
-            for each, (_, for_host) in zip(scores, found, strict=True):
-                each.rehearse(for_host)
-        except ConfigError:
-            raise
-        except (ValueError, TypeError) as error:
-            raise ConfigError([Problem(("tasks",), f"{str(error).splitlines()[0]}")]) from None
+            with problems_of("tasks"):
+                _, found = jax.eval_shape(everything, state, feed)
+                for each, (_, for_host) in zip(scores, found, strict=True):
+                    each.rehearse(for_host)
+        except TypeError as error:
+            raise ConfigError(str(error).splitlines()[0], at=("tasks",)) from None
 
 
 def _built(build: Callable[[], nnx.Module]) -> tuple[Functional, Any, Any, bool]:
@@ -318,8 +305,8 @@ def _check_output(name: str, config: Config, outputs: Mapping[str, Any]) -> None
         return
     if "logits" in outputs:
         problem = f"the model has one output, and the config {len(config.tasks)} tasks; keep one, or use mmoe"
-        raise ConfigError([Problem(("tasks",), problem)])
-    raise ConfigError([Problem(("tasks", name), f"the model has no such output: {nearest(name, outputs)}")])
+        raise ConfigError(problem, at=("tasks",))
+    raise ConfigError(f"the model has no such output: {nearest(name, outputs)}", at=("tasks", name))
 
 
 def refuse_calls(config: Config, embedder: Embedder) -> None:
@@ -328,7 +315,7 @@ def refuse_calls(config: Config, embedder: Embedder) -> None:
         return
     if config.train.pipeline == "stale" or (config.train.pipeline == "patch" and embedder.shards is not None):
         why = f"cannot be used with train.pipeline: {config.train.pipeline} so far; leave one of them out"
-        raise ConfigError([Problem(("train", "steps_per_call"), why)])
+        raise ConfigError(why, at=("train", "steps_per_call"))
 
 
 def may_pad(config: Config, use: Use, *, has_statistics: bool = False) -> bool:
