@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from sparrow.config import Assembly, Config, ConfigError, assemble, need, optimizer
+from sparrow.config import Assembly, Config, ConfigError, assemble, need, optimizer, problems_of
 from sparrow.data import Batch, ItemCounts
 from sparrow.embedding import Embedder, EmbeddingState, Ragged
-from sparrow.errors import problems_of
 from sparrow.feed import Feed, Preparer
 from sparrow.losses import Platt, pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
