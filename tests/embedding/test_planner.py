@@ -84,7 +84,9 @@ def test_estimates_are_near_the_routed_bytes(devices):
     assert choice.cost.lookups < 1.15
 
 
-@pytest.mark.parametrize("rule", [sp.rules.Adagrad(0.1), sp.rules.RowwiseAdagrad(0.1)])
+@pytest.mark.parametrize(
+    "rule", [sp.rules.Adagrad(0.1), pytest.param(sp.rules.RowwiseAdagrad(0.1), marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("devices", [256, pytest.param(1024, marks=pytest.mark.slow)])
 def test_many_devices_are_even_and_send_little_padding(devices, rule):
     """26 tables fill no number of devices evenly in one form; by rows, hot rows make owners uneven."""

@@ -106,8 +106,15 @@ def test_other_texts_are_refused(text, message):
         sp.Sizes.from_json(text)
 
 
-@pytest.mark.parametrize("backend", ["xla", "native"])
-@pytest.mark.parametrize("combiner", ["sum", "mean"])
+@pytest.mark.parametrize(
+    ("backend", "combiner"),
+    [
+        ("xla", "mean"),
+        ("native", "sum"),
+        pytest.param("xla", "sum", marks=pytest.mark.slow),
+        pytest.param("native", "mean", marks=pytest.mark.slow),
+    ],
+)
 def test_padding_changes_no_bit(backend, combiner):
     if backend not in sp.backends():
         pytest.skip(f"no {backend} here")

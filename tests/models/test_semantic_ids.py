@@ -184,9 +184,10 @@ def test_gradients_go_straight_through_and_each_way_of_the_commitment():
         made = fresh({}, {"vector": jnp.asarray(X)})
         return weight * Reconstruction()(made).mean() + made["loss/commitment"]
 
+    gradient = jax.jit(jax.grad(loss))
     by = {
-        name: jax.grad(loss)(params, *given)
-        for name, given in {"made": (1, 0.0, 0.0), "near": (0, 1.0, 0.0), "far": (0, 0.0, 1.0)}.items()
+        name: gradient(params, *given)
+        for name, given in {"made": (1.0, 0.0, 0.0), "near": (0.0, 1.0, 0.0), "far": (0.0, 0.0, 1.0)}.items()
     }
     moves = {
         name: {

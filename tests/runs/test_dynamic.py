@@ -71,7 +71,13 @@ def test_rows_come_and_go(undisturbed):
     assert held_of(undisturbed[1], "id_1").evicted
 
 
-@pytest.mark.parametrize("overrides", [("data.ahead=0",), ("data.ahead=5", "data.threads=3", "evaluate.every_steps=5")])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param(("data.ahead=0",), marks=pytest.mark.slow),
+        ("data.ahead=5", "data.threads=3", "evaluate.every_steps=5"),
+    ],
+)
 def test_resumed_runs_have_the_same_bits_and_ids(undisturbed, tmp_path, overrides):
     """However far ahead batches are made, and whatever looks at the ids between two steps."""
     folder, whole = undisturbed

@@ -141,7 +141,7 @@ def test_separators_of_text_files(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("output", [">/dev/full", ">&-", "| true"])
-@pytest.mark.parametrize("command", ["import-config {yaml}", "report {run}"])
+@pytest.mark.parametrize("command", ["import-config {yaml}", pytest.param("report {run}", marks=pytest.mark.slow)])
 def test_output_that_nobody_takes(trained, output, command):
     command = command.format(yaml=trained / "tiny.yaml", run=trained / "run")
     line = f"set -o pipefail; {sys.executable} -m sparrow.cli {command} {output}"

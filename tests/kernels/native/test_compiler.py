@@ -243,6 +243,7 @@ def test_the_instruction_set_is_the_best_that_the_processor_has():
         assert [library._choose_level(n) for n in (2, 3, 4)] == ["x86-64-v2", "x86-64-v3", "x86-64-v4"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("x86-64-v2" not in compiler.levels(), reason="one instruction set only")
 def test_the_least_instruction_set_gives_the_same_numbers(tmp_path: pathlib.Path):
     code = """

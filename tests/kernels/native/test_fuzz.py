@@ -12,7 +12,7 @@ from sparrow.kernels import EntryGradients, Lookups, native
 from tests.kernels.native.problems import float64_row_grads, learning_rate, sgd_step
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
-settings = hypothesis.settings(max_examples=60, deadline=None, derandomize=True)
+settings = hypothesis.settings(max_examples=40, deadline=None, derandomize=True)
 
 
 def indices(limit: int) -> st.SearchStrategy[int]:
@@ -73,7 +73,7 @@ EMBEDDERS = {
 
 
 @hypothesis.given(st.lists(st.lists(st.integers(0, 29), max_size=6), min_size=1, max_size=5))
-@hypothesis.settings(max_examples=15, deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=8, deadline=None, derandomize=True)
 def test_from_the_packer_to_the_table(bags):
     results = []
     for embedder in EMBEDDERS.values():
