@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,14 +59,14 @@ def build(
       learning_rate: a number, a schedule, or a schedule's config ``{"name": "cosine", "lr": ...}``. 0, or a schedule
         whose base rate is 0, freezes the parameters: no update and no state.
       weight_decay: decoupled: each step takes ``learning_rate * weight_decay * params`` away, after the optimizer.
-      weight_decay_mask: which parameters ``weight_decay`` and ``l2`` act on: a regular expression over complete
+      weight_decay_mask: the parameters that ``weight_decay`` and ``l2`` act on: a regular expression over complete
         parameter paths (or several), a tree of booleans, or a function to such a tree. All, unless given.
       l2: ``l2 * params`` joins the gradient before the optimizer sees it (and after clipping, which is about the
         loss's gradient). This is what PyTorch calls weight_decay in SGD, Adagrad, Adam, Adadelta and RMSprop.
       clip_norm: the largest global norm of the gradients. A caller that holds only a share of them hands in the norm
         of the whole: ``tx.update(..., global_norm=norm)``. In the ``tx`` of ``sp.Optimizer`` it clips dense parameters
         only; ``clip_global_norm`` of ``sp.Optimizer`` clips them and the rows of tables by one norm.
-      clip_norm_type: which norm: 2, another number of at least 1, or ``math.inf`` for the largest absolute value.
+      clip_norm_type: the norm: 2, another number of at least 1, or ``math.inf`` for the largest absolute value.
       clip_value: the largest absolute value of a gradient's element.
       accumulate: micro-batches per optimizer step; the updates in between are zeros. Schedules count optimizer steps.
       fused: accepted for configs written for PyTorch; XLA fuses the update either way.
@@ -170,13 +171,8 @@ def _optimizer(name: str | DenseOptimizer | Rule, hyper: Mapping[str, Any]) -> D
     raise TypeError(f"name must be an optimizer's name, its record or a rule, got {name!r}")
 
 
+AddParametersState = collections.namedtuple("AddParametersState", "step")
 Mask = Any  # a pattern, several patterns, a tree of booleans, or a function from parameters to such a tree
-
-
-class AddParametersState(NamedTuple):
-    """State of `add_parameters`."""
-
-    step: jax.Array  # shape=(), dtype=int32
 
 
 def add_parameters(

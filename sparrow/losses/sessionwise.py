@@ -99,7 +99,9 @@ def _ranking(logits: jax.Array, positive: jax.Array, sessions: jax.Array) -> jax
     if sessions.size == 0:
         return jnp.zeros(sessions.shape, logits.dtype)
     order = jnp.argsort(sessions)
-    logits, positive, sessions = (_permute(array, order) for array in (logits, positive, sessions))
+    logits, positive, sessions = (
+        array.at[order].get(unique_indices=True, mode="promise_in_bounds") for array in (logits, positive, sessions)
+    )  # the gradient is known to write every row once
     session = _Session(
         first=jnp.searchsorted(sessions, sessions, side="left"),
         last=jnp.searchsorted(sessions, sessions, side="right") - 1,
@@ -165,8 +167,3 @@ def _over_session(
 
 def _pick(columns: jax.Array, positive: jax.Array) -> jax.Array:
     return jnp.where(positive, columns[:, 1], columns[:, 0])
-
-
-def _permute(array: jax.Array, order: jax.Array) -> jax.Array:
-    """``array[order]``, whose gradient is known to write every row once."""
-    return array.at[order].get(unique_indices=True, mode="promise_in_bounds")

@@ -1,6 +1,6 @@
 """Ranks among all items of a catalog, and the metrics made of them: for models with two towers.
 
-A rank among a few negatives says little about the rank among all items, and prefers models that know the popular ones.
+A rank among a few negatives predicts little of the rank among all items, and favors models that know popular ones.
 So each chosen item is ranked here against the complete catalog, less the items that its user is known to have seen.
 """
 

@@ -17,7 +17,7 @@ import optax
 from sparrow.fields import Bounds, Count
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import BinaryMetric, FixedSizeMetric, ratio, weighted
-from sparrow.metrics.inputs import BINARY, UNIT, CheckedRows, Domain, label_domain
+from sparrow.metrics.inputs import BINARY, UNIT, CheckedRows, Domain, as_floats, label_domain
 from sparrow.metrics.protocol import register_metric
 from sparrow.metrics.sums import Sum
 
@@ -67,6 +67,7 @@ class Mean(AverageMetric):
         return batch.predictions
 
     def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
+        predictions = as_floats(jnp, self.name, "predictions", predictions)
         return super()._read(predictions, jnp.zeros_like(predictions), weights)
 
 

@@ -26,7 +26,7 @@ from sparrow.metrics.protocol import Metric, Result
 Columns = dict[str, NDArray[Any]]
 
 # Columns that a chunk may leave out, and what they then hold.
-_DEFAULTS = {"weight": (1, np.float32), "key_high": (0, np.uint64)}
+_DEFAULTS: dict[str, Any] = {"weight": (1, np.float32), "key_high": (0, np.uint64)}
 
 
 class RowState(NamedTuple):
@@ -138,11 +138,7 @@ def concatenate(chunks: tuple[Columns, ...]) -> Columns:
         empty: Columns = {"prediction": np.zeros(0, np.float32), "label": np.zeros(0, np.float32)}
         return {**empty, "key_low": np.zeros(0, np.uint64)}
     names = dict.fromkeys(name for chunk in chunks for name in chunk)
-    return {name: np.concatenate([_column(chunk, name) for chunk in chunks]) for name in names}
-
-
-def _column(chunk: Columns, name: str) -> NDArray[Any]:
-    if name in chunk:
-        return chunk[name]
-    default, dtype = _DEFAULTS[name]
-    return np.full(length(chunk), default, dtype)
+    return {
+        name: np.concatenate([c[name] if name in c else np.full(length(c), *_DEFAULTS[name]) for c in chunks])
+        for name in names
+    }

@@ -73,7 +73,7 @@ class NumberEmbeddings(nnx.Module):
     Args:
       build: makes the model, from its inputs and ``rngs``.
       inputs: all features.
-      embeddings: by feature, the embedding and its dim.
+      embeddings: the embedding of each feature, and its dim.
     """
 
     def __init__(

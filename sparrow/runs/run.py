@@ -25,7 +25,7 @@ from sparrow.registry import nearest
 from sparrow.reports import inline, run_charts, size, write_report
 from sparrow.retrieval import CANDIDATES, Index, ItemIndex, Kind, Where, build_tree
 from sparrow.runs.errors import FolderError
-from sparrow.runs.evaluating.evaluation import Evaluator
+from sparrow.runs.evaluating.evaluation import Evaluator, evaluate_export
 from sparrow.runs.evaluating.importance import ROWS, importance, write_importance
 from sparrow.runs.evaluating.predict_files import predict, predict_table
 from sparrow.runs.saved.restoring import LogLine
@@ -125,8 +125,6 @@ class Run:
         """
         evaluator = self.evaluator(data)
         if export is not None:
-            from sparrow.runs.evaluating.evaluation import evaluate_export
-
             return evaluate_export(evaluator.program, load_export(export))
         results = evaluator(self.state, log)
         for line in evaluator.undefined():
@@ -155,8 +153,7 @@ class Run:
             except MissingColumn as error:
                 raise error.wanted_by_model(self._use_of(str(error.column))) from None
         if configs.need(self.config.data, "data").evaluate_rows is None:
-            why = "the config has no data.evaluate to evaluate on; give the data, such as evaluate('test.parquet')"
-            raise ConfigError(why)
+            raise ConfigError("the config has no data.evaluate; give the data, such as evaluate('test.parquet')")
         return Evaluator(self.program)
 
     @functools.cached_property
@@ -196,8 +193,7 @@ class Run:
         if name in self.towers and not (name in self._tables_by_name and _are_ids(data)):
             return tower_vectors(self.program, self.state, name, data, batch_size)
         table = self.table(name)
-        names = [feature.name for feature in table.features]
-        return table.vectors(table.rows(data, name if name in names else None))
+        return table.vectors(table.rows(data, table.feature_named(name)))
 
     def neighbors(
         self, name: str, of: Any, k: int = 10, *, among: Any = None, measure: Measure | None = None
@@ -220,10 +216,8 @@ class Run:
             (other,) = [tower for tower in self.towers if tower != name]
             queries, rows = self.vectors(other, of), self.vectors(name, among)
             return nearest_rows(queries, [rows], k, measure or "dot")
-        table = self.table(name)
-        ids = [of] if isinstance(of, str | int | np.integer) else list(of)
-        features = [feature.name for feature in table.features]
-        return neighbors_of(table, ids, name if name in features else None, k, measure or "cosine")
+        table, ids = self.table(name), [of] if isinstance(of, str | int | np.integer) else list(of)
+        return neighbors_of(table, ids, table.feature_named(name), k, measure or "cosine")
 
     def item_index(
         self,
@@ -288,10 +282,9 @@ class Run:
           candidates: how many items it orders.
           batch_size: rows at a time; by default, as in evaluation.
         """
-        held = self._items if index is None else index
         given: dict[str, Any] = {"exclude_seen": exclude_seen, "exclude": exclude, "allow": allow, "where": where}
-        given |= {"ranker": ranker, "candidates": candidates}
-        return recommendations(self.program, self.state, held, users, k, batch_size=batch_size, **given)
+        given |= {"ranker": ranker, "candidates": candidates, "batch_size": batch_size}
+        return recommendations(self.program, self.state, self._items if index is None else index, users, k, **given)
 
     def item_tree(
         self,
@@ -405,8 +398,6 @@ def _are_ids(data: Any) -> bool:
 def _array(column: Any) -> Array:
     """Return a column of predictions as an array; lists of one length are rows of it."""
     joined = column.combine_chunks()
-    if not hasattr(joined.type, "list_size"):
-        array: Array = joined.to_numpy(zero_copy_only=False)
-        return array
-    size = joined.type.list_size
-    return np.asarray(joined.flatten().to_numpy(zero_copy_only=False)).reshape(-1, size)
+    size = getattr(joined.type, "list_size", None)
+    array: Array = (joined if size is None else joined.flatten()).to_numpy(zero_copy_only=False)
+    return array if size is None else array.reshape(-1, size)

@@ -42,8 +42,8 @@ class StagedOptimizer:
 
     Args:
       tx: the transformation, from ``dense.build``, ``dense.build_parts`` or optax.
-      stage_of: from a parameter's path (``"bottom/kernel"``) to its stage, a name or a number. Without it, parameters
-        on the same devices are one stage.
+      stage_of: returns the stage of a parameter's path (``"bottom/kernel"``), a name or a number. None: parameters on
+        the same devices are one stage.
       donate: let `update` reuse the memory of the state it is given, which is then used up.
     """
 
@@ -296,7 +296,7 @@ def merged(state: StagedState) -> Any:
     def first(*leaves: Any) -> Any:
         return next((leaf for leaf in leaves if leaf is not None), None)
 
-    return jax.tree.map(first, *state.values(), is_leaf=lambda leaf: leaf is None)
+    return jax.tree.map(first, *state.values(), is_leaf=_is_none)
 
 
 def unflatten_some(structure: Any, indices: Sequence[int], leaves: Sequence[Any]) -> Any:

@@ -39,9 +39,9 @@ class Whitening(DenseOptimizer, abc.ABC):
             Counts, norms and sums are float32 with either.
         norm: "estimate" spectral norms by power iteration, or compute them "exact" (slow; for tests).
         seed: the seed of the noise. Each parameter draws its own, by its path.
-        scanned_layers: which parameters are stacks of layers (``nn.scan``): the first axis counts them, and each layer
-            is whitened as if it were a parameter of its own. Patterns over parameter paths, a tree of booleans, or a
-            function from parameters to such a tree.
+        scanned_layers: the parameters that are stacks of layers (``nn.scan``), whose first axis counts them; each layer
+            is whitened as a parameter of its own. Patterns over parameter paths, a tree of booleans, or a function
+            from parameters to such a tree.
         pipeline_axis_name: the axis of a mesh over which the blocks of every parameter, and so their factors, are
             spread. ``init`` and ``update`` then run inside ``with jax.set_mesh(mesh):``.
         pipeline_axis_size: devices along that axis; empty blocks fill each parameter up to a multiple of it.

@@ -111,7 +111,7 @@ class MLP:
     Attributes:
       hidden_units: the width of each layer.
       dropout_ratio: the share of units that a training step leaves out: one number, or one per layer.
-      activation: by name, see ``sparrow.models.ACTIVATIONS``; "none" for none.
+      activation: the name of a function, see ``sparrow.models.ACTIVATIONS``; "none" for none.
       use_bn: whether to normalize each unit over the batch. The bias is then left out: the norm has its own.
       bias: whether the layers add one.
       use_ln: whether to normalize each example over the units; not together with ``use_bn``.

@@ -40,7 +40,7 @@ def kmeans(x: jax.Array, weights: jax.Array, count: int, *, iterations: int, sph
       count: the number of centroids.
       iterations: the number of steps.
       spherical: whether centroids have norm 1.
-      seed: of the choice of the first rows.
+      seed: the seed of the choice of the first rows.
 
     >>> made = kmeans(jnp.array([[0.0], [1.0], [9.0], [11.0]]), jnp.ones(4), 2, iterations=5, spherical=False, seed=0)
     >>> sorted(made[:, 0].tolist())

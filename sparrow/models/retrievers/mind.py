@@ -217,10 +217,11 @@ class MIND(TwoTowers):
         self.history = history_group("MIND", inputs, user_tower.history_input)
         capsules, dim = user_tower.capsule_config, self.history.sequences.dim
         self.user_mlp = user_tower.user_mlp.build(self.user.dim, linear_end=True, rngs=rngs)
-        self.history_mlp: Activation = identity
+        layers: Activation = identity
         if user_tower.hist_seq_mlp is not None:
-            layers = dataclasses.replace(user_tower.hist_seq_mlp, bias=False)
-            self.history_mlp, dim = layers.build(dim, linear_end=True, rngs=rngs), layers.dim
+            mlp = dataclasses.replace(user_tower.hist_seq_mlp, bias=False)
+            layers, dim = mlp.build(dim, linear_end=True, rngs=rngs), mlp.dim
+        self.history_mlp = layers
         self.capsules = capsules.build(dim, rngs=rngs)
         self.concat_mlp = user_tower.concat_mlp.build(user_tower.user_mlp.dim + capsules.high_dim, rngs=rngs)
         self.simi_pow, width = simi_pow, user_tower.concat_mlp.dim

@@ -46,7 +46,7 @@ class TwoTowers(nnx.Module):
       item_tower: the layers over the item's group.
       user_output: the last layer of the users.
       item_output: the last layer of the items.
-      negatives: where the negatives of the losses come from.
+      negatives: the source of the losses' negatives.
     """
 
     def _make_item_tower(
@@ -102,7 +102,7 @@ def candidates(model: str, query: jax.Array, items: jax.Array, negatives: Negati
       model: its name, for errors.
       query: ``(batch, dim)``.
       items: ``(items, dim)``, the ``batch`` items chosen first.
-      negatives: where they come from.
+      negatives: the source of the negatives.
 
     >>> made = candidates("DSSM", jnp.ones((2, 3)), jnp.ones((5, 3)), "sampled")
     >>> {name: array.shape for name, array in made.items()}
@@ -175,16 +175,7 @@ class DSSM(TwoTowers):
 
 @register_model("dssm_v2", is_per_example=True)
 class DSSMv2(DSSM):
-    """`DSSM` under the name of TorchEasyRec's second version.
-
-    There, the towers of the first version have tables of their own even where features name one table, and those of
-    the second share it. Here features that name one table share it in both.
-
-    >>> inputs = Inputs(acts={"user": 8, "item": 8}, groups={"user": ["user"], "item": ["item"]})
-    >>> towers = {"user_tower": Tower("user", MLP((16,))), "item_tower": Tower("item", MLP((16,)))}
-    >>> DSSMv2(inputs, **towers, rngs=nnx.Rngs(0)).query({"user": jnp.ones((2, 8))}, {}).shape
-    (2, 16)
-    """
+    """`DSSM` under the name of TorchEasyRec's second version: towers share the tables that features name, as here."""
 
 
 class AugmentedTower(nnx.Module):

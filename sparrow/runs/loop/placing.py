@@ -33,15 +33,7 @@ def placed(config: Config, folder: RunFolder | None, log: Callable[[str], None])
         choice = choose_placement(embedder, first_lookups(config, assembly, mesh.data), mesh.data)
         made = processes.said_by_all(fields_of(choice.placements))[0]  # a stream may begin differently for each
     log(f"placement of tables: {_words(made)}")
-    return with_placement(config, made)
-
-
-def with_placement(config: Config, placement: Any) -> Config:
-    """Return the config with another ``train.mesh.placement``."""
-    mesh = config.train.mesh
-    if mesh is None:
-        return config
-    changed = type(mesh)(data=mesh.data, exchange_dtype=mesh.exchange_dtype, placement=placement)
+    changed = type(mesh)(data=mesh.data, exchange_dtype=mesh.exchange_dtype, placement=made)
     return config.model_copy(update={"train": config.train.model_copy(update={"mesh": changed})})
 
 

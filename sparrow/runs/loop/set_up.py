@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TextIO
+from typing import Any, Final, TextIO
 
 import jax
 
@@ -62,7 +62,7 @@ from sparrow.runs.saved.resuming import resumed
 from sparrow.runs.saved.run_folder import STREAM, RunFolder
 from sparrow.runs.saved.starting import started
 from sparrow.runs.saved.vocabularies import Vocabularies
-from sparrow.runs.step.program import Program, TrainState
+from sparrow.runs.step.program import Program
 from sparrow.runs.step.step import Ahead, Steps, looks_ahead
 from sparrow.tasks import Scores, check_predictions
 
@@ -148,13 +148,20 @@ def train(
         if run is not None and resume:
             start = resumed(run, program, pipeline, kept, lines.append, new_data)
         position = pipeline.position()
-        early = _early(batches, stack) if start is None and pipeline.stream is None else None
-        state, progress = start or (_first(program, lines.append), Progress(position=position))
+        early, is_new = None, start is None
+        if is_new and pipeline.stream is None and not isinstance(batches, Together):
+            early = Early(batches)  # begins to read
+            stack.callback(early.close)
+        if start is None:
+            other = config.train.start_from
+            first = program.allocated() if other is None else started(program, other, lines.append)
+            start = first, Progress(position=position)
+        state, progress = start
         parts += [Moving(move_to_large_pages(state)), signals]
         if run is not None:
-            _led(lambda: run.begin(is_new=start is None))
+            _led(lambda: run.begin(is_new=is_new))
             if pipeline.stream is not None:
-                _led(functools.partial(pipeline.stream.keep, run.path / STREAM, is_new=start is None))
+                _led(functools.partial(pipeline.stream.keep, run.path / STREAM, is_new=is_new))
         agree_on_stream(pipeline, lambda: int(signals.received or 0))
         if not processes.is_first():
             stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
@@ -271,45 +278,21 @@ def collisions(config: Config) -> list[Collisions]:
     return count_collisions(data.train_rows, data.features, data.bad_rows)
 
 
-def _early(batches: Any, stack: contextlib.ExitStack) -> Early | None:
-    """Begin to read, where reading needs no other processes."""
-    if isinstance(batches, Together):
-        return None
-    early = Early(batches)
-    stack.callback(early.close)
-    return early
+def length(config: Config, pipeline: Pipeline[Any]) -> tuple[Config, int | None, str]:
+    """Return the config with the steps of an epoch in its schedules, the number of steps, and a note for the log.
 
-
-def _first(program: Program, log: Callable[[str], None]) -> TrainState:
-    start = program.config.train.start_from
-    return program.allocated() if start is None else started(program, start, log)
-
-
-class Length(NamedTuple):
-    """The length of a run.
-
-    Attributes:
-      config: the config, with the number of steps per epoch in its schedules.
-      steps: the number of steps; malformed rows that are left out make it smaller. None: not known for the source.
-      note: the number of steps per epoch, for the log; empty where no schedule counts epochs.
+    Malformed rows that are left out make the number smaller; None: not known for the source. Rows are counted only
+    where epochs matter; without a schedule that counts epochs, the note is empty.
     """
-
-    config: Config
-    steps: int | None
-    note: str = ""
-
-
-def length(config: Config, pipeline: Pipeline[Any]) -> Length:
-    """Return the length of a run on these batches. Rows are counted only where epochs matter."""
     train, scheduled = config.train, counts_epochs(config)
     batches = pipeline.batches_per_epoch() if scheduled or train.epochs is not None else None
     if batches is None:
-        return Length(config, train.steps)
+        return config, train.steps, ""
     steps = train.steps or -(-batches * (train.epochs or 1) // train.accumulate)
     if not scheduled:
-        return Length(config, steps)
+        return config, steps, ""
     epoch = max(1, -(-batches // train.accumulate))
-    return Length(epochs_in_steps(config, epoch), steps, f"learning rates that count epochs: an epoch is {epoch} steps")
+    return epochs_in_steps(config, epoch), steps, f"learning rates that count epochs: an epoch is {epoch} steps"
 
 
 def usual_parts(
@@ -321,7 +304,7 @@ def usual_parts(
       recorder: writes the files of the report.
       batches: the batches of training.
       signals: interrupt evaluations.
-      watch: as of `sparrow.runs.train`.
+      watch: the callback, as `sparrow.runs.train` takes it.
       profile: steps to trace; None: none.
     """
     program, folder = recorder.program, recorder.folder

@@ -32,12 +32,12 @@ class Messages:
         self._last: dict[int, tuple[int, int, bool]] = {}
 
     def tell(self, share: int, epoch: int, rows: int, is_last: bool) -> None:
-        """Tell the others that a share has ``rows`` rows in an epoch so far; ``is_last``: and no more."""
+        """Publish that a share has ``rows`` rows in an epoch so far; ``is_last``: and no more."""
         number = self._sent[share] = self._sent.get(share, 0) + 1
         processes.publish(f"{self._name}/{share}/{number}", json.dumps([epoch, rows, is_last]))
 
     def failed(self, share: int) -> None:
-        """Tell the others that a share cannot be read."""
+        """Publish that a share cannot be read."""
         self.tell(share, _FAILED, 0, is_last=True)
 
     def have(self, share: int, epoch: int, rows: int, is_over: Callable[[], bool]) -> bool:
@@ -57,7 +57,10 @@ def divide(pipeline: Pipeline[Any], program: Program, preparer: Preparer, *, is_
     """Let each process read its share of the data to train or to evaluate on, where that gives the same examples."""
     data, together = need(program.config.data, "data"), processes.count()
     reason = _reason(pipeline, program, preparer)
-    reason = reason or (_of_training(pipeline) if is_training else _of_evaluation(program))
+    if not is_training:
+        reason = reason or _of_evaluation(program)
+    elif pipeline.converter.keys:
+        reason = reason or f"examples of a batch are grouped by '{pipeline.converter.keys[0]}'"
     shares = data.shares or together
     if not is_training and pipeline.batching.batch_size % shares:
         return
@@ -91,15 +94,8 @@ def _reason(pipeline: Pipeline[Any], program: Program, preparer: Preparer) -> st
     if any(feature.part == "sequences" for feature in pipeline.converter.features):
         return "sequences of numbers go to every device"
     if not (preparer.pads or pipeline.batching.drop_remainder):
-        return (
-            "an example may depend on others of its batch, so that short batches cannot be padded; set drop_remainder"
-        )
+        return "an example may depend on others of its batch, so short batches cannot be padded; set drop_remainder"
     return ""
-
-
-def _of_training(pipeline: Pipeline[Any]) -> str:
-    keys = pipeline.converter.keys
-    return f"examples of a batch are grouped by '{keys[0]}'" if keys else ""
 
 
 def _of_evaluation(program: Program) -> str:

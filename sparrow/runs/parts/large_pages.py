@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import os
@@ -50,7 +49,10 @@ def keep_freed_memory() -> bool:
     for them again: about a third of the time of a small model; beside a GPU, columns of text are freed so. Left alone
     where there is no glibc, or a setting. Only a run calls this, never a user's own loop.
     """
-    mallopt = getattr(_libc(), "mallopt", None)
+    try:
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    except OSError:
+        return False
     if mallopt is None or any(name in os.environ for name in SETTINGS):
         return False
     kept = mallopt(MMAP_THRESHOLD, KEPT) or mallopt(MMAP_THRESHOLD, 32 << 20)  # the most that older versions take
@@ -81,9 +83,3 @@ def move_to_large_pages(arrays: Any) -> threading.Thread | None:
     thread = threading.Thread(target=move, name="sparrow-pages", daemon=True)
     thread.start()
     return thread
-
-
-def _libc() -> ctypes.CDLL | None:
-    with contextlib.suppress(OSError):
-        return ctypes.CDLL(None)
-    return None

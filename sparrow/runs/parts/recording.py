@@ -128,7 +128,7 @@ class Recorder(Part):
     def _exchange(self) -> dict[str, str]:
         """Return the traffic of the last batch on a mesh, in words, by stack."""
         return {
-            stack: f"{one.exchange}, {size(one.sent)} sent by a device in a step, room for {one.room:,} vectors of a "
+            stack: f"{one.exchange}, {size(one.sent)} sent by a device in a step, space for {one.room:,} vectors of a "
             f"pair, the fullest pair has {one.fullest:.2f} times the mean, {one.padding:.0%} is padding"
             for stack, one in self.prepare.traffic().items()
         }

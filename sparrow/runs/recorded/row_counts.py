@@ -10,10 +10,9 @@ al., "Mergeable summaries", 2013: add the counts, then take the (CAPACITY + 1)-t
 
 from __future__ import annotations
 
-import abc
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,58 +27,18 @@ Integers = npt.NDArray[np.int64]
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
-class RowCounts(abc.ABC):
-    """Counts of the rows of one table.
-
-    Attributes:
-      num_rows: the rows of the table.
-      lookups: the lookups so far.
-      error: the most that a count may be too low.
-    """
-
-    def __init__(self, num_rows: int) -> None:
-        self.num_rows = num_rows
-        self.lookups = 0
-        self.error = 0
-
-    def add(self, rows: Integers, counts: Integers) -> None:
-        """Add one batch: distinct rows, ascending, and the lookups of each."""
-        self.lookups += int(counts.sum())
-        self._add(rows, counts)
-
-    @abc.abstractmethod
-    def _add(self, rows: Integers, counts: Integers) -> None: ...
-
-    @property
-    @abc.abstractmethod
-    def touched(self) -> int:
-        """Return the number of rows that were looked up at least once."""
-
-    @abc.abstractmethod
-    def hottest(self) -> tuple[Integers, Integers]:
-        """Return rows and their counts, the largest first: all rows that were looked up, or the counted ones."""
-
-    @property
-    @abc.abstractmethod
-    def nbytes(self) -> int:
-        """The bytes of memory, at most."""
-
-    @abc.abstractmethod
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays by name, for a checkpoint."""
-
-    @abc.abstractmethod
-    def restore(self, state: Arrays) -> bool:
-        """Continue from the arrays of `state`; return False, and stay, where they are of a table of another size."""
-
-
 def rows_counted(num_rows: int) -> RowCounts:
     """Return counts for a table of ``num_rows`` rows."""
     return ExactCounts(num_rows) if num_rows <= EXACT_ROWS else HottestCounts(num_rows)
 
 
-class ExactCounts(RowCounts):
-    """One count per row.
+class ExactCounts:
+    """One count per row of a table.
+
+    Attributes:
+      num_rows: the rows of the table.
+      lookups: the lookups so far.
+      error: the most that a count may be too low.
 
     >>> counts = ExactCounts(5)
     >>> counts.add(np.array([1, 4]), np.array([2, 7]))
@@ -88,28 +47,35 @@ class ExactCounts(RowCounts):
     """
 
     def __init__(self, num_rows: int) -> None:
-        super().__init__(num_rows)
+        self.num_rows, self.lookups, self.error = num_rows, 0, 0
         self._counts = np.zeros(num_rows, np.uint32)
 
-    def _add(self, rows: Integers, counts: Integers) -> None:
+    def add(self, rows: Integers, counts: Integers) -> None:
+        """Add one batch: distinct rows, ascending, and the lookups of each."""
+        self.lookups += int(counts.sum())
         self._counts[rows] = np.minimum(self._counts[rows] + counts, MOST_COUNTED)
 
     @property
     def touched(self) -> int:
+        """The number of rows that were looked up at least once."""
         return int(np.count_nonzero(self._counts))
 
     def hottest(self) -> tuple[Integers, Integers]:
+        """Return rows and their counts, the largest first: all rows that were looked up, or the counted ones."""
         rows = np.flatnonzero(self._counts)
         return _descending(rows, self._counts[rows].astype(np.int64))
 
     @property
     def nbytes(self) -> int:
+        """The bytes of memory, at most."""
         return self._counts.nbytes
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays by name, for a checkpoint."""
         return {"counts": self._counts.copy(), "totals": np.array([self.lookups], np.int64)}
 
     def restore(self, state: Arrays) -> bool:
+        """Continue from the arrays of `state`; return False, and stay, where they are of a table of another size."""
         if "counts" not in state or state["counts"].shape != self._counts.shape:
             return False
         self._counts = np.array(state["counts"], np.uint32)
@@ -117,8 +83,8 @@ class ExactCounts(RowCounts):
         return True
 
 
-class HottestCounts(RowCounts):
-    """A bit per row, and counts of the hottest.
+class HottestCounts:
+    """A bit per row, and counts of the hottest; otherwise as `ExactCounts`.
 
     >>> counts = HottestCounts(100, capacity=2)
     >>> counts.add(np.array([1, 4, 70]), np.array([2, 7, 3]))
@@ -127,15 +93,16 @@ class HottestCounts(RowCounts):
     """
 
     def __init__(self, num_rows: int, capacity: int = CAPACITY) -> None:
-        super().__init__(num_rows)
+        self.num_rows, self.lookups, self.error = num_rows, 0, 0
         self.capacity = capacity
         self._bits = np.zeros(-(-num_rows // 8), np.uint8)
         self._rows = np.zeros(0, np.int64)  # ascending
         self._counts = np.zeros(0, np.int64)
 
-    def _add(self, rows: Integers, counts: Integers) -> None:
+    def add(self, rows: Integers, counts: Integers) -> None:
         if not len(rows):
             return
+        self.lookups += int(counts.sum())
         self._mark(rows)
         merged, where = np.unique(np.concatenate([self._rows, rows]), return_inverse=True)
         total = np.zeros(len(merged), np.int64)
@@ -202,6 +169,9 @@ class IdCounts(HottestCounts):
     def touched(self) -> int:
         bits = 8 * len(self._bits)
         return round(-bits * math.log((bits - min(super().touched, bits - 1)) / bits))
+
+
+RowCounts: TypeAlias = ExactCounts | HottestCounts
 
 
 def _descending(rows: Integers, counts: Integers) -> tuple[Integers, Integers]:

@@ -61,7 +61,7 @@ class Compiled:
         sizes = " + ".join(f"{feed.size:,}" for feed in feeds)
         held = {name: jax.tree.leaves(lookups)[0].size for name, lookups in feeds[0].shapes.packed.lookups.items()}
         ids = ", ".join(f"{name} {count:,}" for name, count in held.items())
-        self.log(f"compile {self._name} program {self.programs}: batches of {sizes} examples; room for ids: {ids}")
+        self.log(f"compile {self._name} program {self.programs}: batches of {sizes} examples; capacity for ids: {ids}")
 
 
 def compiler_options() -> dict[str, Any] | None:

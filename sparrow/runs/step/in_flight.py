@@ -65,14 +65,10 @@ class InFlight:
             go = np.atleast_1d(np.asarray(oldest.go))  # waits for it
             if not go.all():
                 self._calls.clear()
-                return _at(oldest, int(go.argmin()))
+                number = int(go.argmin())
+                started, history = oldest.steps[number], oldest.history
+                if history is None:
+                    return started
+                own = started.report._replace(loss=history.loss[number], go=history.go[number])
+                return started._replace(report=own)
         return None
-
-
-def _at(call: Call, number: int) -> Started:
-    """Return a step of a call, with its own loss."""
-    started = call.steps[number]
-    if call.history is None:
-        return started
-    own = started.report._replace(loss=call.history.loss[number], go=call.history.go[number])
-    return started._replace(report=own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -39,7 +40,8 @@ def host_memory() -> Memory:
     """Return the memory of the machine, or of the container of this process where that has less."""
     fields = proc_bytes("/proc/meminfo")
     if not fields:
-        return Memory("host", _physical(), None)
+        with contextlib.suppress(ValueError, OSError):
+            return Memory("host", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), None)
     total, free = fields.get("MemTotal"), fields.get("MemAvailable")
     limit, used = _number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")
     if limit is not None and used is not None and (total is None or limit < total):
@@ -59,27 +61,18 @@ def device_memory() -> tuple[Memory, ...]:
     return tuple(places)
 
 
-def _physical() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
-
-
 def _cached(path: str) -> int:
     """Return the bytes of files that a container keeps in memory, and frees where memory is needed."""
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError):
         fields = dict(line.split() for line in Path(path).read_text().splitlines())
         return int(fields["inactive_file"]) + int(fields["active_file"])
-    except (OSError, ValueError, KeyError):
-        return 0
+    return 0
 
 
 def _number(path: str) -> int | None:
-    try:
+    with contextlib.suppress(OSError, ValueError):  # no such limit, or "max"
         return int(Path(path).read_text())
-    except (OSError, ValueError):  # no such limit, or "max"
-        return None
+    return None
 
 
 def refuse_large_layers(state: tuple[Any, Any]) -> None:

@@ -71,7 +71,7 @@ class Found(NamedTuple):
     """Activations of a micro-batch, found in the step before its own.
 
     Attributes:
-      acts: by feature; without those of dynamic tables, where they have to be exact.
+      acts: activations by feature; without those of dynamic tables, where they have to be exact.
       batch: the batch with its ids at the owners of their rows, on a mesh; None: the batch of the feed.
     """
 

@@ -23,7 +23,6 @@ from sparrow.kernels import portable_attention
 from sparrow.models import Tiger
 from sparrow.registry import nearest
 from sparrow.retrieval import (
-    CANDIDATES,
     LEVEL,
     CodeIndex,
     Index,
@@ -104,13 +103,13 @@ def recommendations(
     users: Any,
     k: int,
     *,
-    exclude_seen: bool = False,
-    exclude: Sequence[Any] | None = None,
-    allow: Any = None,
-    where: Where | None = None,
-    ranker: str | AnyPath | ExportedModel | None = None,
-    candidates: int = CANDIDATES,
-    batch_size: int | None = None,
+    exclude_seen: bool,
+    exclude: Sequence[Any] | None,
+    allow: Any,
+    where: Where | None,
+    ranker: str | AnyPath | ExportedModel | None,
+    candidates: int,
+    batch_size: int | None,
 ) -> Any:
     """Return a frame with the best items of each row of ``users``; the arguments are those of `Run.recommend`."""
     config = program.config

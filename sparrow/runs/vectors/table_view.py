@@ -62,6 +62,10 @@ class TableView:
     def __len__(self) -> int:
         return self.spec.vocabulary_size
 
+    def feature_named(self, name: str) -> str | None:
+        """Return ``name`` where a feature has it; else None, for the first feature."""
+        return name if any(feature.name == name for feature in self.features) else None
+
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and dim."""
@@ -88,8 +92,7 @@ class TableView:
 
         The result is None where ids are hashed: a row then belongs to any number of them.
         """
-        found = self._by_row
-        return None if found is None else [found.get(row) for row in range(len(self))]
+        return self.ids_of(np.arange(len(self)))
 
     def ids_of(self, rows: npt.NDArray[np.int64]) -> list[Any] | None:
         """Return the ids of rows by number, as `ids` does."""
