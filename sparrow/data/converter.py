@@ -125,11 +125,11 @@ class Converter:
         None: it must be read as an Arrow table, for `convert`. ``memory``: where the rows may go. ``chosen``: returns
         the mask of the rows to take, by their number.
         """
-        compiled, library = self._compiled, feed.library()
-        if compiled is None or library is None or compiled.rest:
+        compiled = self._compiled
+        if compiled is None or compiled.rest:
             return None
         words = None if memory is None else memory(encoded.rows, compiled.layout.width)
-        made = feed.decode(library, compiled.steps, encoded, compiled.layout.width, words)
+        made = feed.decode(compiled.steps, encoded, compiled.layout.width, words)
         if made is None:
             return None
         mask = None if chosen is None else chosen(len(made.words))
@@ -265,10 +265,9 @@ class Compiled:
 
     def convert(self, piece: Any, bad_rows: BadRows) -> tuple[Block, int] | None:
         """Return the usable rows of a record batch, and the number of others; None: the reference must convert it."""
-        library = feed.library()
-        if library is None or piece.schema.names != self.schema:
+        if piece.schema.names != self.schema:
             return None
-        made = feed.convert(library, self.steps, piece, self.layout.width)
+        made = feed.convert(self.steps, piece, self.layout.width)
         if made is None:
             return None
         block, others = self.block(made), dict[Name, Any]()

@@ -141,11 +141,10 @@ class Plan:
 
     def keys(self, blocks: Sequence[Block]) -> dict[str, Array]:
         """Return the keys of a batch of rows."""
-        library = feed.library()
-        if not self._keys or library is None:
+        if not self._keys:
             return {}
         held = feed.pool.empty((1, len(self._keys), 2 * self.rows), np.int32)
-        self._of_keys.fill(library, [[block.rows for block in blocks]], held)
+        self._of_keys.fill([[block.rows for block in blocks]], held)
         return dict(zip(self._keys, held[0].view(np.int64), strict=True))
 
     @functools.cached_property
@@ -158,10 +157,7 @@ class Plan:
         """Return the ids in bags of each stack that is filled from rows."""
         if not any(shape.is_ragged for shape in self._shapes.values()):
             return {}
-        library, layout = feed.library(), self._layout
-        assert library is not None
-        assert layout is not None
-        counts, longest = self._counting.count(library, [block.rows for block in blocks])
+        counts, longest = self._counting.count([block.rows for block in blocks])
         found = {}
         for stack in self._in_rows:
             members = members_of(self._embedder.features, stack)
@@ -254,10 +250,8 @@ class Plan:
         """Return batches in one buffer, (slots, words); None: something is wrong with the ids of one."""
         buffer = feed.pool.empty((slots, filled.words), np.int32)
         if filled.filling is not None:
-            library = feed.library()
-            assert library is not None
             rows = [[block.rows for block in batch.blocks] for batch in batches]
-            if not filled.filling.fill(library, rows, buffer):
+            if not filled.filling.fill(rows, buffer):
                 return None
         for own, batch, shaped in zip(buffer, batches, columns, strict=False):
             if filled.by_columns:

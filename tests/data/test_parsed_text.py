@@ -414,7 +414,7 @@ def test_numbers_are_rounded_once(words):
     converter = Converter([RawFeature("x", std=2.0)], [], [], [])
     table = pa.table({"x": words})
     converter.check(Tables(table).open(["x"]))
-    made = feed.convert(feed.library(), converter._compiled.steps, table.to_batches()[0], converter.layout.width)
+    made = feed.convert(converter._compiled.steps, table.to_batches()[0], converter.layout.width)
     if made is not None:  # or NumPy must look at one of them
         later = made.later[0]
         assert len(later.values) > 0 or all(float(word).is_integer() for word in words)

@@ -188,7 +188,7 @@ def test_batches_of_several_pieces_are_written_whole():
     begins = np.cumsum([0, *pieces])
     batch = [feed.Rows(words, order, int(begin), size, *tail) for begin, size in zip(begins, pieces, strict=False)]
     buffer = feed.pool.empty((1, 16 + rows * places), np.int32)
-    assert filling.fill(feed.library(), [batch], buffer)
+    assert filling.fill([batch], buffer)
     expected = np.full((rows, places), 999)
     for at, row in enumerate(order):
         own = tail.words[tail.starts[row] : tail.starts[row + 1]]
@@ -200,7 +200,7 @@ def test_batches_of_several_pieces_are_written_whole():
     short = feed.Filling(
         2, [(0, 1, False), (1, 1, False)], [packed._replace(fields=too_long, capacity=rows * 3)], [], 16 + rows * 3
     )
-    assert not short.fill(feed.library(), [batch], buffer)
+    assert not short.fill([batch], buffer)
     strict = feed.Filling(
         2,
         [(0, 1, False), (1, 1, False)],
@@ -208,4 +208,4 @@ def test_batches_of_several_pieces_are_written_whole():
         [],
         16 + rows * places,
     )
-    assert not strict.fill(feed.library(), [batch], buffer)
+    assert not strict.fill([batch], buffer)

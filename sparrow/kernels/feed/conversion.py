@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.kernels.feed import pool
-from sparrow.kernels.feed.loading import address
+from sparrow.kernels.feed.loading import address, library, struct_fields
 from sparrow.kernels.feed.parquet import Encoded
 from sparrow.kernels.feed.steps import Steps
 from sparrow.kernels.feed.text import EncodedText
@@ -61,46 +61,35 @@ class Converted(NamedTuple):
 
 
 class _Target(ctypes.Structure):
-    _fields_ = [
-        ("rows", ctypes.c_int64),
-        ("words", ctypes.c_void_p),
-        ("width", ctypes.c_int64),
-        ("bad", ctypes.c_void_p),
-        ("later", ctypes.c_void_p),
-        ("places", ctypes.c_void_p),
-        ("starts", ctypes.c_void_p),
-        ("checks_labels", ctypes.c_int64),
-        ("num_later", ctypes.c_void_p),
-        ("tail", ctypes.c_void_p),
-        ("tail_size", ctypes.c_int64),
-        ("decoding", ctypes.c_int64),
-    ]
+    _fields_ = struct_fields(
+        "n rows p words n width p bad later places starts n checks_labels p num_later tail n tail_size decoding"
+    )
 
 
-def convert(library: ctypes.CDLL, steps: Steps, piece: Any, width: int) -> Converted | None:
+def convert(steps: Steps, piece: Any, width: int) -> Converted | None:
     """Convert an Arrow record batch by ``steps`` to rows of ``width`` words; None: the reference must do it."""
+    if (loaded := library()) is None:
+        return None
     # The structs of Arrow's C data interface have 9 and 10 fields of 8 bytes.
     schema, array = (ctypes.c_int64 * 9)(), (ctypes.c_int64 * 10)()
     target = _Rows(steps, piece.num_rows, width)
     piece._export_to_c(ctypes.addressof(array), ctypes.addressof(schema))
     given = steps.array, len(steps.steps), array, schema, ctypes.byref(target.raw)
-    return target.converted(library.sparrow_feed_convert(*given))
+    return target.converted(loaded.sparrow_feed_convert(*given))
 
 
 def decode(
-    library: ctypes.CDLL,
-    steps: Steps,
-    encoded: Encoded | EncodedText,
-    width: int,
-    words: npt.NDArray[np.int32] | None = None,
+    steps: Steps, encoded: Encoded | EncodedText, width: int, words: npt.NDArray[np.int32] | None = None
 ) -> Converted | None:
     """Decode and convert a Parquet row group, or lines of text; None: Arrow must read them, or a label is outside.
 
     ``words``: memory for the rows, (rows, width); None: some is taken.
     """
+    if (loaded := library()) is None:
+        return None
     target = _Rows(steps, encoded.rows, width, words)
     target.raw.checks_labels = 1
-    return target.converted(encoded.run(library, steps.array, len(steps.steps), target.raw))
+    return target.converted(encoded.run(loaded, steps.array, len(steps.steps), target.raw))
 
 
 class _Rows:

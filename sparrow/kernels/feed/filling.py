@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.kernels.feed import plain
-from sparrow.kernels.feed.loading import address, library
+from sparrow.kernels.feed.loading import address, compiled, library
 from sparrow.kernels.feed.plain import COMBINERS, Column, Packed, Rows
 
 
 class Filling:
-    """How rows of one layout become batches of one layout."""
+    """How rows of one layout become batches of one layout. Only compiled code knows rows."""
 
     def __init__(
         self,
@@ -41,16 +40,16 @@ class Filling:
         self._raw = np.array((*of_stacks, held.put(copies), len(copies), slot_words), np.int64)
         self._held = held
 
-    def fill(self, library: ctypes.CDLL, batches: Sequence[Sequence[Rows]], buffer: npt.NDArray[np.int32]) -> bool:
+    def fill(self, batches: Sequence[Sequence[Rows]], buffer: npt.NDArray[np.int32]) -> bool:
         """Write batches to the buffer, one after the other; False: the reference must look at one of them."""
         pieces, count = _pieces(batches)
-        return bool(library.sparrow_feed_fill(self._raw, pieces, count, buffer))
+        return bool(compiled().sparrow_feed_fill(self._raw, pieces, count, buffer))
 
-    def count(self, library: ctypes.CDLL, batch: Sequence[Rows]) -> tuple[list[int], list[int]]:
+    def count(self, batch: Sequence[Rows]) -> tuple[list[int], list[int]]:
         """Return the number of ids in each column of bags, and in its longest bag."""
         pieces, count = _pieces([batch])
         counts = np.empty((2, max(self.num_columns, 1)), np.int64)
-        library.sparrow_feed_count(self._raw, pieces, count, counts)
+        compiled().sparrow_feed_count(self._raw, pieces, count, counts)
         found: tuple[list[int], list[int]] = tuple(counts[:, : self.num_columns].tolist())
         return found
 

@@ -66,19 +66,35 @@ class Memory(ctypes.c_void_p):
         return ctypes.c_void_p(given) if isinstance(given, int) else given
 
 
-TYPES: Final[Mapping[str, Any]] = {
+FIELDS: Final[Mapping[str, Any]] = {
     "n": ctypes.c_int64,
     "u": ctypes.c_uint64,
+    "d": ctypes.c_double,
     "t": ctypes.c_char_p,
-    "p": Memory,
-    "-": None,
+    "p": ctypes.c_void_p,
 }
+TYPES: Final[Mapping[str, Any]] = {**FIELDS, "p": Memory, "-": None}
 _lock = threading.Lock()
 
 
 def address(array: npt.NDArray[Any] | None) -> int:
     """Return the address of an array's first value; 0 of None. The caller keeps the array alive."""
     return 0 if array is None else int(array.__array_interface__["data"][0])
+
+
+def struct_fields(text: str) -> list[tuple[str, Any]]:
+    """Return the fields of a struct: each letter of `FIELDS` is the type of the names behind it.
+
+    >>> [name for name, kind in struct_fields("n rows width p words") if kind is ctypes.c_int64]
+    ['rows', 'width']
+    """
+    made, kind = [], None
+    for word in text.split():
+        if word in FIELDS:
+            kind = FIELDS[word]
+        else:
+            made.append((word, kind))
+    return made
 
 
 def content() -> str:
@@ -123,6 +139,13 @@ def library() -> ctypes.CDLL | None:
     if isinstance(loaded, str):
         warn_once(f"batches are prepared by slower NumPy code: {loaded}")
         return None
+    return loaded
+
+
+def compiled() -> ctypes.CDLL:
+    """Return the library, for work that is planned only where there is one."""
+    loaded = library()
+    assert loaded is not None
     return loaded
 
 

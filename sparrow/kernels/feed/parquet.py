@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from sparrow.files import AnyPath, Remote
 from sparrow.kernels.feed import pool
-from sparrow.kernels.feed.loading import address, library
+from sparrow.kernels.feed.loading import address, compiled, library, struct_fields
 
 
 class Leaf(NamedTuple):
@@ -67,11 +67,9 @@ class Refused(Exception):
 
 
 class _Footer(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("leaves", "rows", "chunks")),
-        *((name, ctypes.c_int64) for name in ("most_leaves", "most_groups", "most_chunks")),
-        *((name, ctypes.c_int64) for name in ("num_leaves", "num_groups", "group", "leaf")),
-    ]
+    _fields_ = struct_fields(
+        "p leaves rows chunks n most_leaves most_groups most_chunks num_leaves num_groups group leaf"
+    )
 
 
 def read_footer(data: bytes, file_size: int) -> Footer | None:
@@ -82,11 +80,8 @@ def read_footer(data: bytes, file_size: int) -> Footer | None:
     # The fewest bytes that each of them takes.
     leaves, rows = np.empty((len(data) // 3 + 1, 7), np.int64), np.empty(len(data) // 7 + 1, np.int64)
     chunks = np.empty((len(data) // 14 + 1, 4), np.int64)
-    made = _Footer(
-        **{"leaves": address(leaves), "rows": address(rows), "chunks": address(chunks)},
-        **{"most_leaves": len(leaves), "most_groups": len(rows), "most_chunks": len(chunks)},
-        **{"group": -1, "leaf": -1},
-    )
+    tables = leaves, rows, chunks
+    made = _Footer(*map(address, tables), *map(len, tables), group=-1, leaf=-1)
     problem = loaded.sparrow_feed_footer(data, len(data), file_size, ctypes.byref(made))
     count, groups = made.num_leaves, made.num_groups
     if problem:
@@ -106,9 +101,8 @@ def check_pages(
     values, the number of its compression, and its `Leaf.least`. ``mixed``: (columns,), set where some pages of a column
     hold places in its dictionary, and others values.
     """
-    loaded, which = library(), ctypes.c_int64()
-    assert loaded is not None  # it read the footer
-    problem = loaded.sparrow_feed_check_pages(memory, pages, len(pages), mixed, ctypes.byref(which))
+    which = ctypes.c_int64()
+    problem = compiled().sparrow_feed_check_pages(memory, pages, len(pages), mixed, ctypes.byref(which))
     if problem:
         raise Refused(problem.decode(), column=which.value)
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.kernels.feed.loading import struct_fields
+
 IDS, NUMBERS, BUCKETS, CROSS, KEY = range(5)
 NUMBERED, HASHED, VOCABULARY, RAW = range(4)
 NO_ROW: Final = -1
@@ -50,32 +52,18 @@ class Step:
 
 
 class _Step(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("kind",)),
-        ("columns", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("num_columns", "word", "is_ragged", "mapping")),
-        *((name, ctypes.c_int64) for name in ("size", "unknown", "default_row", "raw_default", "there")),
-        ("as_integer", ctypes.c_int64),
-        ("keys", ctypes.c_void_p),
-        ("positions", ctypes.c_void_p),
-        ("mask", ctypes.c_uint64),
-        ("separator", ctypes.c_char_p),
-        ("separator_size", ctypes.c_int64),
-        ("is_weighted", ctypes.c_int64),
-        ("weight_separator", ctypes.c_char_p),
-        ("weight_separator_size", ctypes.c_int64),
-        *((name, ctypes.c_int64) for name in ("max_length", "keep_last", "keeps_missing", "dim")),
-        ("fill", ctypes.c_double),
-        *((name, ctypes.c_int64) for name in ("is_required", "is_weight", "has_limit")),
-        ("limit", ctypes.c_double),
-        ("boundaries", ctypes.c_void_p),
-        ("num_boundaries", ctypes.c_int64),
-        ("known", ctypes.c_void_p),
-        ("num_known", ctypes.c_int64),
-        ("has_range", ctypes.c_int64),
-        ("most", ctypes.c_double),
-        ("are_integers", ctypes.c_int64),
-    ]
+    _fields_ = struct_fields(
+        "n kind p columns n num_columns word is_ragged mapping size unknown default_row raw_default there as_integer "
+        "p keys positions u mask t separator n separator_size is_weighted t weight_separator n weight_separator_size "
+        "max_length keep_last keeps_missing dim d fill n is_required is_weight has_limit d limit p boundaries "
+        "n num_boundaries p known n num_known has_range d most n are_integers"
+    )
+
+
+_COPIED: Final = {name for name, kind in _Step._fields_ if kind is ctypes.c_int64} & {
+    field.name for field in dataclasses.fields(Step)
+}
+"""Numbers that are the same in both."""
 
 
 class Steps:
@@ -93,21 +81,12 @@ class Steps:
         self.array = (_Step * max(len(steps), 1))(*(self._raw(*step, columns) for step in steps))
 
     def _raw(self, step: Step, word: int, is_ragged: bool, columns: Mapping[str, int]) -> _Step:
-        places = self._address(np.array([columns[column] for column in step.columns], np.int64))
-        boundaries = self._address(np.array(step.boundaries, np.float64))
         keys, positions = step.table or (np.zeros(1, np.uint64), np.zeros(1, np.int32))
         separators = [None if text is None else text.encode() for text in (step.separator, step.weight_separator)]
         self._held += separators
         return _Step(
-            **{
-                name: int(getattr(step, name))
-                for name in (
-                    *("kind", "mapping", "size", "unknown", "default_row", "raw_default", "there"),
-                    *("as_integer", "is_weighted", "max_length", "keep_last", "keeps_missing", "dim"),
-                    *("is_required", "is_weight", "are_integers"),
-                )
-            },
-            columns=places,
+            **{name: int(getattr(step, name)) for name in _COPIED},
+            columns=self._address(np.array([columns[column] for column in step.columns], np.int64)),
             num_columns=len(step.columns),
             word=word,
             is_ragged=is_ragged,
@@ -121,7 +100,7 @@ class Steps:
             fill=step.fill,
             has_limit=step.limit is not None,
             limit=step.limit or 0.0,
-            boundaries=boundaries,
+            boundaries=self._address(np.array(step.boundaries, np.float64)),
             num_boundaries=len(step.boundaries),
             known=None if step.known is None else self._address(step.known),
             num_known=0 if step.known is None else len(step.known) - 1,

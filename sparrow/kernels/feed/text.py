@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sparrow.files import AnyPath, Remote
 from sparrow.kernels.feed import pool
-from sparrow.kernels.feed.loading import address, library
+from sparrow.kernels.feed.loading import address, library, struct_fields
 
 ASCII_INSIDE: Final = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
 """Encodings, by Python's names, in which ASCII is itself: compiled code reads such text where it is ASCII."""
@@ -22,16 +22,10 @@ ASCII_INSIDE: Final = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
 
 class _Text(ctypes.Structure):
     _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("size", ctypes.c_int64),
+        *struct_fields("p data n size"),
         ("counted", ctypes.c_int64 * 4),
-        ("is_utf8", ctypes.c_int64),
-        ("separator", ctypes.c_char_p),
-        *((name, ctypes.c_int64) for name in ("separator_size", "quote", "breaks_in_quotes", "num_columns")),
-        ("wanted", ctypes.c_void_p),
-        ("num_wanted", ctypes.c_int64),
-        ("missing", ctypes.c_void_p),
-        ("num_missing", ctypes.c_int64),
+        *struct_fields("n is_utf8 t separator n separator_size quote breaks_in_quotes num_columns"),
+        *struct_fields("p wanted n num_wanted p missing n num_missing"),
     ]
 
 
@@ -95,21 +89,21 @@ class TextForm:
             return None
         memory = pool.empty((end - begin + 1,), np.uint8)
         counted = (ctypes.c_int64 * 4)()
-        is_remote = isinstance(path, Remote)
+        file = -1
         try:
-            if isinstance(path, Remote) and not path.read_spans([(begin, end - begin)], memory):
+            if not isinstance(path, Remote):
+                file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            elif not path.read_spans([(begin, end - begin)], memory):
                 return None
-            file = -1 if isinstance(path, Remote) else os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            is_read = loaded.sparrow_feed_read_text(file, begin, end - begin, self._raw[0].quote, memory, counted)
         except OSError:
             return None  # the other way will raise the error
-        try:
-            is_read = loaded.sparrow_feed_read_text(file, begin, end - begin, self._raw[0].quote, memory, counted)
         finally:
-            if not is_remote:
+            if file >= 0:
                 os.close(file)
         if not is_read:
             return None
-        has_break = bool(memory[end - begin - 1] == ord("\n")) if end > begin else False
+        has_break = end > begin and memory[end - begin - 1] == ord("\n")
         return EncodedText(self, counted[0], memory[: end - begin + (not has_break)], counted)
 
 
