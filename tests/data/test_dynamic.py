@@ -42,7 +42,7 @@ def test_lists_with_weights_and_a_default():
     assert (bags.values.tolist(), bags.offsets.tolist(), bags.weights.tolist()) == ([7, 9], [0, 2, 2], [0.5, 2.0])
     filled, _ = converted(IdFeature("f", embedding_dim=4, dynamic=ROWS, default=3), pa.array([None, 5]))
     assert without_presence(filled).compressed().tolist() == [3, 5]
-    with pytest.raises(ValueError, match="default 'x' is no valid id"):
+    with pytest.raises(ValueError, match="default 'x' is not a valid id"):
         converted(IdFeature("f", embedding_dim=4, dynamic=ROWS, default="x"), pa.array([None, 5]))
 
 

@@ -109,23 +109,13 @@ class IdFeature(MappedIds):
         return dataclasses.replace(step, is_weighted=self._is_weighted, weight_separator=self.weight_separator)
 
     def convert(self, columns: Any, problems: Problems) -> Values:
-        """Return (batch,) int32 where a row holds one id, else `Ragged`."""
-        if self.dynamic is not None:
-            return self._dynamic_ids(columns, problems)
-        rows, flat = self._read(columns, problems)
+        """Return (batch,) int32 where a row holds one id, or `with_presence` of a raw one; else `Ragged`."""
+        ids, there, flat = self._read(columns, problems)
         if not self._is_weighted and flat.offsets is None:
-            return rows
-        bags = kept_ids(rows, rows >= 0, flat, self._weights(columns, flat, problems))
-        default = self._default_row(element_type(flat.entries.type))
-        return bags if default < 0 else filled(bags, default, flat)
-
-    def _dynamic_ids(self, columns: Any, problems: Problems) -> Values:
-        """(batch, 3) int32 where a row holds one id, as `with_presence` returns them; else `Ragged` raw ids."""
-        ids, missing, flat = self._read_raw(columns, problems)
-        if not self._is_weighted and flat.offsets is None:
-            return with_presence(ids, missing)
-        bags = kept_ids(ids, ~missing, flat, self._weights(columns, flat, problems))
-        return bags if self.default is None else filled(bags, self._raw_default(element_type(flat.entries.type)), flat)
+            return ids if self.dynamic is None else with_presence(ids, ~there)
+        bags = kept_ids(ids, there, flat, self._weights(columns, flat, problems))
+        default = self._default(element_type(flat.entries.type))
+        return bags if default is None else filled(bags, default, flat)
 
     @property
     def _is_weighted(self) -> bool:

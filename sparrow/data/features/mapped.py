@@ -195,22 +195,26 @@ class MappedIds(ColumnFeature, SparseFeature):
             return None
         return f"feature '{self.name}' needs ids (integers, strings, or lists of them), the column holds {kind}"
 
-    def _default_row(self, kind: Any) -> int:
-        """Return the row of a missing id in a column of entries of type ``kind``; -1: none."""
+    def _default(self, kind: Any) -> np.integer[Any] | None:
+        """Return the row, or the raw id, of a missing id in a column of entries of type ``kind``; None: none."""
         value = self.default
         if value is None:
-            return -1
+            return None
         if is_text(kind):
             value = str(value)  # as in the column: 17 and "17" are not the same id
         elif isinstance(value, str) and value.removeprefix("-").isdecimal():
             value = int(value)
-        row = self._rows(pa.array([value]))
-        if row.bad is not None and row.bad[0]:
-            raise ValueError(f"feature '{self.name}': default {self.default!r} is not a valid id: {row.why(0)}")
-        return int(row.values[0])
+        is_raw, entries = self.dynamic is not None, pa.array([value])
+        parsed = raw_ids(entries, self.as_integer or not is_text(kind)) if is_raw else self._rows(entries)
+        if parsed.bad is not None and parsed.bad[0]:
+            raise ValueError(f"feature '{self.name}': default {self.default!r} is not a valid id: {parsed.why(0)}")
+        found: np.integer[Any] = parsed.values[0]
+        return found if is_raw or found >= 0 else None
 
     def _rows(self, entries: Any) -> Parsed:
-        """Return the row numbers (int32) of entries; -1 where there is none."""
+        """Return the row numbers (int32) of entries, -1 where there is none; or the raw ids of a dynamic vocabulary."""
+        if self.dynamic is not None:
+            return raw_ids(entries, self.as_integer)
         if pa.types.is_dictionary(entries.type):
             return through_dictionary(entries, self._rows)
         if self.num_buckets is not None:
@@ -258,19 +262,20 @@ class MappedIds(ColumnFeature, SparseFeature):
         """Return the compiled conversion from entries to row numbers, or to raw ids."""
         if self.compute is not None or not all(is_compiled(kinds[column]) for column in self.columns):
             return None
-        element = element_type(kinds[self.id_column])
-        if self.dynamic is not None:
-            return self._raw_step(element)
-        table, mapping = None, steps.NUMBERED if self.num_buckets is not None else steps.HASHED
+        element, is_raw = element_type(kinds[self.id_column]), self.dynamic is not None
+        table, mapping = None, steps.NUMBERED if self.num_buckets is not None else steps.RAW if is_raw else steps.HASHED
         try:
-            default_row = self._default_row(element)
+            default = self._default(element)
+            default_row = steps.NO_ROW if default is None else 0 if is_raw else int(default)
             if self.words is not None:
                 found = self.words.table(is_text(element) and not self.as_integer)
                 table, mapping = (found.keys, found.positions), steps.VOCABULARY
         except DataError:  # a vocabulary that does not fit the column
             return None
         except ValueError:
-            default_row = steps.BAD_ROW
+            if is_raw:  # the reference raises it where an id is missing
+                return None
+            default, default_row = None, steps.BAD_ROW
         unknown = {"empty": steps.NO_ROW, "error": steps.BAD_ROW}.get(str(self._unknown), self._unknown_row)
         return Step(
             steps.IDS,
@@ -279,63 +284,29 @@ class MappedIds(ColumnFeature, SparseFeature):
             size=self.num_buckets or self.hash_bucket_size or 1,
             unknown=unknown,
             default_row=default_row,
+            raw_default=int(default) if is_raw and default is not None else 0,
             as_integer=self.as_integer,
             table=table,
-            separator=self.separator,
-        )
-
-    def _raw_step(self, element: Any) -> Step | None:
-        """Return the compiled conversion of entries of type ``element`` to raw ids."""
-        try:
-            default = 0 if self.default is None else int(self._raw_default(element))
-        except ValueError:  # the reference raises it where an id is missing
-            return None
-        return Step(
-            steps.IDS,
-            self.columns,
-            mapping=steps.RAW,
-            default_row=steps.NO_ROW if self.default is None else 0,
-            raw_default=default,
-            as_integer=self.as_integer,
             separator=self.separator,
         )
 
     def _entries(self, columns: Any, problems: Problems) -> Flat:
         return flatten(self.source(columns, problems), self.separator)
 
-    def _read(self, columns: Any, problems: Problems) -> tuple[npt.NDArray[np.int32], Flat]:
-        """Return the row numbers of all entries, -1 for none, and the entries."""
+    def _read(self, columns: Any, problems: Problems) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Flat]:
+        """Return the row numbers (-1: none) or raw ids of all entries, the mask of those there are, and the entries."""
         flat = self._entries(columns, problems)
         parsed = self._rows(flat.entries)
-        rows = parsed.values
+        ids, there = parsed.values, np.ones(len(parsed.values), np.bool_)
         if parsed.missing is not None:
-            rows = np.where(parsed.missing, np.int32(self._default_row(element_type(flat.entries.type))), rows)
+            default = self._default(element_type(flat.entries.type))
+            there = ~parsed.missing if default is None else there
+            ids = np.where(parsed.missing, ids.dtype.type(-1) if default is None else default, ids)
         parsed.report(self.id_column, problems, flat.row_of)
-        return rows, flat
-
-    def _read_raw(self, columns: Any, problems: Problems) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], Flat]:
-        """Raw ids of all entries, the mask of missing ones, and where they stand."""
-        flat = self._entries(columns, problems)
-        parsed = raw_ids(flat.entries, self.as_integer)
-        ids = parsed.values
-        missing = np.zeros(len(ids), np.bool_) if parsed.missing is None else parsed.missing
-        if self.default is not None and missing.any():
-            ids = np.where(missing, self._raw_default(element_type(flat.entries.type)), ids)
-            missing = np.zeros_like(missing)
-        parsed.report(self.id_column, problems, flat.row_of)
-        return ids, missing, flat
-
-    def _raw_default(self, kind: Any) -> np.int64:
-        """Return the raw id of the default, in a column of entries of type ``kind``."""
-        written = str(self.default)
-        is_whole = not is_text(kind)
-        if is_whole and not written.removeprefix("-").isdecimal():
-            raise ValueError(f"feature '{self.name}': default {self.default!r} is no valid id: not an integer")
-        made: np.int64 = raw_ids(pa.array([int(written) if is_whole else written]), self.as_integer).values[0]
-        return made
+        return ids, there if self.dynamic is not None else ids >= 0, flat
 
 
-def filled(bags: Ragged, row: int | np.int64, given: Flat) -> Ragged:
+def filled(bags: Ragged, row: int | np.integer[Any], given: Flat) -> Ragged:
     """Return bags with ``row``, of weight 1, as the only entry of rows that were ``given`` none.
 
     >>> given = flatten(pa.array([[], [7, 8]]), None)

@@ -77,15 +77,13 @@ class SequenceFeature(MappedIds):
     def convert(self, columns: Any, problems: Problems) -> Values:
         """Return `Ragged`; in an ordered sequence -1 stands for a missing id of a list."""
         self._refuse_several(columns, problems)
-        if self.dynamic is not None:
-            ids, missing, flat = self._read_raw(columns, problems)
-            if self.pooling is None and flat.offsets is not None:
-                self._refuse_missing(flat, missing, problems)
-            bags = kept_ids(ids, ~missing, flat)
-        else:
-            rows, flat = self._read(columns, problems)
-            keeps_all = self.pooling is None and flat.offsets is not None
-            bags = kept_ids(rows, np.ones(len(rows), np.bool_) if keeps_all else rows >= 0, flat)
+        ids, there, flat = self._read(columns, problems)
+        if self.pooling is None and flat.offsets is not None:
+            if self.dynamic is not None:
+                self._refuse_missing(flat, ~there, problems)
+            else:
+                there[:] = True
+        bags = kept_ids(ids, there, flat)
         return truncated(bags.values, bags.offsets, self.max_length, self.keep)
 
     def _entries(self, columns: Any, problems: Problems) -> Flat:
