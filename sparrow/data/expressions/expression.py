@@ -6,8 +6,7 @@ Its grammar, from text to a program of a stack machine:
 
     expression = binary [ "?" expression ":" expression ]
     binary     = unary { operator unary }             by the levels below, each from left to right
-    unary      = ("-" | "+" | "!") unary | power
-    power      = value [ ("^" | "**") unary ]         from right to left: -2 ^ 2 is -(2 ^ 2)
+    unary      = { "-" | "+" | "!" } value [ ("^" | "**") unary ]     from right to left: -2 ^ 2 is -(2 ^ 2)
     value      = number | name | `any name` | function "(" expression { "," expression } ")" | "(" expression ")"
 """
 
@@ -15,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
 import numpy as np
@@ -52,26 +51,8 @@ class ExpressionError(ValueError):
     """Raised for an expression that cannot be parsed."""
 
 
-class Number(NamedTuple):
-    """Push a number."""
-
-    value: float
-
-
-class Variable(NamedTuple):
-    """Push a variable."""
-
-    name: str
-
-
-class Call(NamedTuple):
-    """Replace the last values, as many as the function or operator has arguments, by its result."""
-
-    name: str
-    arguments: int
-
-
-Instruction = Number | Variable | Call
+Instruction = float | str | tuple[Callable[[Sequence[Vector]], Vector], int]
+"""Push a number, or a variable; or replace the last values, as many as a function has arguments, by its result."""
 
 
 class _Token(NamedTuple):
@@ -80,32 +61,18 @@ class _Token(NamedTuple):
     at: int
 
 
-def parse(text: str, functions: dict[str, tuple[int, int | None]]) -> tuple[Instruction, ...]:
-    """Return the program of an expression.
-
-    >>> parse("-a * 2", {})
-    (Variable(name='a'), Call(name='negative', arguments=1), Number(value=2.0), Call(name='*', arguments=2))
-
-    Args:
-      text: the expression.
-      functions: the least and the most arguments of each function; None: any number.
-    """
-    return _Parser(text, functions).program()
-
-
 class _Parser:
-    def __init__(self, text: str, functions: dict[str, tuple[int, int | None]]) -> None:
-        self._text, self._functions = text, functions
+    """Parses a text to ``program``, by the grammar."""
+
+    def __init__(self, text: str) -> None:
         if len(text) > LONGEST:
             raise ExpressionError(f"an expression may have {LONGEST} characters, got {len(text)}")
-        self._tokens, self._next, self._depth = list(self._split()), 0, 0
-        self._made: list[Instruction] = []
-
-    def program(self) -> tuple[Instruction, ...]:
+        self._text, self._next, self._depth = text, 0, 0
+        self._tokens = self._split()
+        self.program: list[Instruction] = []
         self._expression()
-        if self._peek().kind != "end":
+        if self._token.kind != "end":
             self._fail("expected an operator or the end")
-        return tuple(self._made)
 
     def _split(self) -> list[_Token]:
         tokens, at = [], 0
@@ -120,106 +87,98 @@ class _Parser:
             at = found.end()
         return [*tokens, _Token("end", "", end)]
 
-    def _peek(self) -> _Token:
+    @property
+    def _token(self) -> _Token:
         return self._tokens[self._next]
 
-    def _take(self) -> _Token:
-        token = self._peek()
+    def _accept(self, *symbols: str) -> str:
+        """Take the next token if it is one of these symbols; return it, else an empty string."""
+        token = self._token
+        if token.text not in symbols or (token.kind != "symbol" and token.text not in ("or", "and")):
+            return ""
         self._next += 1
-        return token
-
-    def _is(self, *symbols: str) -> bool:
-        token = self._peek()
-        return token.text in symbols and (token.kind == "symbol" or token.text in ("or", "and"))
+        return token.text
 
     def _want(self, symbol: str) -> None:
-        if not self._is(symbol):
+        if not self._accept(symbol):
             self._fail(f"expected {symbol!r}")
-        self._next += 1
 
     def _fail(self, why: str) -> NoReturn:
-        token = self._peek()
+        token = self._token
         found = "its end" if token.kind == "end" else f"{token.text!r} at {token.at + 1}"
         raise ExpressionError(f"expression {self._text!r}: {why}, found {found}")
 
-    def _expression(self) -> None:
+    def _operator(self, symbol: str, arguments: int) -> None:
+        self.program.append((OPERATORS[_SAME.get(symbol, symbol)], arguments))
+
+    def _inside(self, parse: Callable[[], None], what: str) -> None:
         self._depth += 1
         if self._depth > DEEPEST:
-            self._fail(f"more than {DEEPEST} brackets or choices inside one another")
+            self._fail(f"more than {DEEPEST} {what} inside one another")
+        parse()
+        self._depth -= 1
+
+    def _expression(self) -> None:
+        self._inside(self._choice, "brackets or choices")
+
+    def _choice(self) -> None:
         self._binary(0)
-        if self._is("?"):
-            self._take()
+        if self._accept("?"):
             self._expression()
             self._want(":")
             self._expression()
-            self._made.append(Call("?:", 3))
-        self._depth -= 1
+            self._operator("?:", 3)
 
     def _binary(self, level: int) -> None:
         self._unary()
-        while self._is(*_LEVEL) and _LEVEL[self._peek().text] >= level:
-            symbol = self._take().text
+        while symbol := self._accept(*(own for own, its in _LEVEL.items() if its >= level)):
             self._binary(_LEVEL[symbol] + 1)
-            self._made.append(Call(_SAME.get(symbol, symbol), 2))
+            self._operator(symbol, 2)
 
     def _unary(self) -> None:
-        signs = []
-        while self._is("-", "+", "!"):
-            signs.append(self._take().text)
-        self._power()
+        signs = list(iter(lambda: self._accept("-", "+", "!"), ""))
+        self._value()
+        if self._accept("^", "**"):
+            self._inside(self._unary, "powers")
+            self._operator("^", 2)
         for sign in reversed(signs):
             if sign != "+":
-                self._made.append(Call("negative" if sign == "-" else "!", 1))
-
-    def _power(self) -> None:
-        self._value()
-        if self._is("^", "**"):
-            self._take()
-            self._depth += 1
-            if self._depth > DEEPEST:
-                self._fail(f"more than {DEEPEST} powers inside one another")
-            self._unary()
-            self._depth -= 1
-            self._made.append(Call("^", 2))
+                self._operator("negative" if sign == "-" else "!", 1)
 
     def _value(self) -> None:
-        if self._is("("):
-            self._take()
+        if self._accept("("):
             self._expression()
             self._want(")")
             return
-        token = self._peek()
+        token = self._token
         if token.kind not in ("number", "name", "quoted") or token.text in ("or", "and"):
             self._fail("expected a number, a name or a bracket")
         self._next += 1
         if token.kind == "number":
-            self._made.append(Number(float(token.text)))
-        elif token.kind == "name" and self._is("("):
-            self._call(token)
+            self.program.append(float(token.text))
+        elif token.kind == "name" and self._accept("("):
+            self._call(token.text)
         elif token.kind == "name" and token.text in CONSTANTS:
-            self._made.append(Number(CONSTANTS[token.text]))
+            self.program.append(CONSTANTS[token.text])
         else:
-            self._made.append(Variable(token.text))
+            self.program.append(token.text)
 
-    def _call(self, function: _Token) -> None:
-        if function.text not in self._functions:
-            known = nearest(function.text, self._functions)
-            raise ExpressionError(f"expression {self._text!r}: unknown function '{function.text}': {known}")
-        self._take()
+    def _call(self, name: str) -> None:
+        if name not in FUNCTIONS:
+            raise ExpressionError(f"expression {self._text!r}: unknown function '{name}': {nearest(name, FUNCTIONS)}")
         count = 0
-        while not self._is(")"):
+        while not self._accept(")"):
             if count:
                 self._want(",")
             self._expression()
             count += 1
-        self._take()
-        least, most = self._functions[function.text]
+        compute, least, most = FUNCTIONS[name]
         if count < least or (most is not None and count > most):
             wanted = f"{least}" if most == least else f"at least {least}"
             raise ExpressionError(
-                f"expression {self._text!r}: {function.text} takes {wanted} argument{'s' * (least != 1)}, got {count}"
+                f"expression {self._text!r}: {name} takes {wanted} argument{'s' * (least != 1)}, got {count}"
             )
-        self._made.append(Call(function.text, count))
+        self.program.append((compute, count))
 
 
 class Expression:
@@ -243,8 +202,8 @@ class Expression:
         if not isinstance(text, str) or not text.strip():
             raise ExpressionError(f"an expression must be a string that is not empty, got {text!r}")
         self.text = text
-        self._program = parse(text, {name: (function.least, function.most) for name, function in FUNCTIONS.items()})
-        names = [step.name for step in self._program if isinstance(step, Variable)]
+        self._program = _Parser(text).program
+        names = [step for step in self._program if isinstance(step, str)]
         self.variables: tuple[str, ...] = tuple(dict.fromkeys(names))
 
     def __call__(self, values: Mapping[str, Vector], rows: int, fill: float | None = None) -> Vector:
@@ -256,19 +215,14 @@ class Expression:
         stack: list[Vector] = []
         with np.errstate(all="ignore"):
             for step in self._program:
-                if isinstance(step, Number):
-                    stack.append(Vector(np.full(rows, step.value)))
-                elif isinstance(step, Variable):
-                    stack.append(values[step.name])
+                if isinstance(step, float):
+                    stack.append(Vector(np.full(rows, step)))
+                elif isinstance(step, str):
+                    stack.append(values[step])
                 else:
-                    first = len(stack) - step.arguments
+                    compute, count = step
+                    first = len(stack) - count
                     arguments = stack[first:] if fill is None else padded(stack[first:], fill)
-                    stack[first:] = [_compute(step, arguments)]
+                    stack[first:] = [compute(arguments)]
         (made,) = stack
         return made
-
-
-def _compute(step: Call, arguments: list[Vector]) -> Vector:
-    if step.name in FUNCTIONS:
-        return FUNCTIONS[step.name].compute(arguments)
-    return OPERATORS[step.name](arguments)

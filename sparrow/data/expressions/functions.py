@@ -101,13 +101,7 @@ EARTH: Final = 6371.0
 
 
 class Function(NamedTuple):
-    """A function of an expression.
-
-    Attributes:
-      compute: from arguments to the result.
-      least: the least number of arguments.
-      most: the most; None: any number.
-    """
+    """A function of an expression, with its least and its most arguments; None: any number."""
 
     compute: Callable[[Sequence[Vector]], Vector]
     least: int
@@ -224,12 +218,7 @@ OPERATORS: Final[Mapping[str, Callable[[Sequence[Vector]], Vector]]] = {
 FUNCTIONS: Final[Mapping[str, Function]] = {
     **{name: _numbers(getattr(np, name)) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "log2", "log10")},
     **{name: _numbers(getattr(np, name)) for name in ("exp", "sqrt", "sign", "abs", "rint", "floor", "ceil", "trunc")},
-    "asin": _numbers(np.arcsin),
-    "acos": _numbers(np.arccos),
-    "atan": _numbers(np.arctan),
-    "asinh": _numbers(np.arcsinh),
-    "acosh": _numbers(np.arccosh),
-    "atanh": _numbers(np.arctanh),
+    **{name: _numbers(getattr(np, f"arc{name[1:]}")) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
     "log": _numbers(np.log),
     "ln": _numbers(np.log),
     "round": _numbers(_round),
