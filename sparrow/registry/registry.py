@@ -57,6 +57,9 @@ class Registry(Generic[T]):
         """Return a class decorator that registers a frozen dataclass under ``name``."""
 
         def decorate(cls: R) -> R:
+            is_open = self.base is FUNCTIONS or getattr(self.base, "_is_protocol", False)
+            if not is_open and self.base not in cls.__mro__:
+                raise TypeError(f"{self.kind} '{name}': {cls.__name__} must be a subclass of {self.base.__name__}")
             if not dataclasses.is_dataclass(cls):
                 raise TypeError(
                     f"{self.kind} '{name}': {cls.__name__} must be a dataclass (frozen=True) to be registered"

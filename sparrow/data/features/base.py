@@ -287,10 +287,8 @@ def register_feature(name: str) -> Callable[[F], F]:
     """
 
     def decorate(cls: F) -> F:
-        if not issubclass(cls, Feature):
-            raise TypeError(f"feature '{name}': {cls.__name__} must be a subclass of sparrow.data.Feature")
-        if not dataclasses.is_dataclass(cls) or "name" not in {field.name for field in dataclasses.fields(cls)}:
-            raise TypeError(f"feature '{name}': {cls.__name__} must be a dataclass with a field 'name'")
+        if dataclasses.is_dataclass(cls) and "name" not in {field.name for field in dataclasses.fields(cls)}:
+            raise TypeError(f"feature '{name}': {cls.__name__} must have a field 'name'")
         return registry.register(name)(cls)
 
     return decorate
