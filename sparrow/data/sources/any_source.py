@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sparrow.data.sources.base import Source, registry
 from sparrow.data.sources.held_out import HeldOut
@@ -59,8 +59,7 @@ def _of_path(path: str, like: Sequence[Source]) -> Source:
     by_ending = [pair for pair in files if _ending(_first_path(pair[1])) == ending]
     by_kind = [pair for pair in files if isinstance(pair[1], Csv if ending in TEXT else Parquet)]
     for source, inner in (by_ending or by_kind)[:1]:
-        made: Any = dataclasses.replace(inner, path=path)  # type: ignore[type-var]
-        return _around(source, made)
+        return _around(source, dataclasses.replace(cast("Any", inner), path=path))
     if ending in TEXT:
         return Csv(path, separator="\t" if ending == ".tsv" else ",")
     return Parquet(path)
@@ -91,5 +90,5 @@ def _around(source: Source, inner: Source) -> Source:
     changed = _around(below, inner)
     if isinstance(source, HeldOut):
         return changed
-    made: Any = dataclasses.replace(source, source=changed)  # type: ignore[type-var]
-    return made  # type: ignore[no-any-return]
+    made: Source = dataclasses.replace(cast("Any", source), source=changed)
+    return made

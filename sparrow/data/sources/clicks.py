@@ -139,15 +139,7 @@ class ClickLog(Source):
 
     @property
     def truth(self) -> Clicks:
-        return Clicks(
-            fields=self.fields,
-            rows=self.ids,
-            factors=self.factors,
-            exponent=self.exponent,
-            bias=self.bias,
-            seed=self.seed,
-            counts=self.counts,
-        )
+        return Clicks(self.fields, self.ids, self.factors, self.exponent, self.bias, self.seed, self.counts)
 
     def best_auc(self) -> float:
         """Return the AUC of the true probabilities on these impressions, which a model can beat only by luck."""
@@ -176,9 +168,7 @@ class ClickReader(Reader):
     """Chunks of generated impressions."""
 
     def __init__(self, log: ClickLog, columns: Sequence[str]) -> None:
-        self._log = log
-        self._truth = log.truth
-        self._columns = list(columns)
+        self._log, self._truth, self._columns = log, log.truth, list(columns)
 
     @property
     def num_chunks(self) -> int:

@@ -46,13 +46,8 @@ class Criteo(Source):
         return [*([] if self.part == "test" else ["label"]), *COUNTS, *CATEGORIES]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        return Csv(
-            path=self._files(),
-            columns=tuple(self.column_names()),
-            separator="\t",
-            quote=None,
-            chunk_bytes=self.chunk_bytes,
-        ).open(columns)
+        names = tuple(self.column_names())
+        return Csv(self._files(), names, "\t", quote=None, chunk_bytes=self.chunk_bytes).open(columns)
 
     def _files(self) -> str | tuple[str, ...]:
         folder = at(self.path)

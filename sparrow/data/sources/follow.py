@@ -86,8 +86,9 @@ class Follow(Growing):
 
     def read_with(self, file: str) -> Source:
         """Return the source of one file."""
-        made: Any = dataclasses.replace(self.files, path=file)  # type: ignore[type-var]
-        return made  # type: ignore[no-any-return]
+        files: Any = self.files
+        made: Source = dataclasses.replace(files, path=file)
+        return made
 
     @property
     def ending(self) -> Ending:
@@ -112,12 +113,10 @@ class FollowReader(GrowingReader):
 
     @property
     def name(self) -> str:
-        """The pattern."""
         return self._path
 
     @property
     def first(self) -> str:
-        """The first file."""
         return str(self._waiting[0]["file"])
 
     @property
@@ -207,7 +206,6 @@ class FollowReader(GrowingReader):
         self.notes.append(f"a file was left out: {why}")
 
     def took(self, entry: Entry) -> None:
-        """Note the file."""
         if "file" in entry:
             self._taken.add(entry["file"])
             key = entry["key"]
@@ -222,7 +220,6 @@ class FollowReader(GrowingReader):
 
     @property
     def place(self) -> dict[str, Any]:
-        """The last file, in their order."""
         return {"after": self._last}
 
     def go_to(self, place: Mapping[str, Any]) -> None:

@@ -186,7 +186,6 @@ class GrowingReader(Reader):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Return the value of the first entry."""
         return self._schemas
 
     def known(self, chunk: int) -> Kind | None:
@@ -372,21 +371,14 @@ class GrowingReader(Reader):
             self._journal = journal.open("ab", buffering=0)
 
     def fetch(self, chunk: int) -> Encoded | EncodedText | None:
-        """From the chunk's own reader."""
         reader, own = self._at(chunk)
         return reader.fetch(own)
 
     def chosen(self, chunk: int, rows: int) -> npt.NDArray[np.bool_] | None:
-        """From the chunk's own reader."""
         reader, own = self._at(chunk)
         return reader.chosen(own, rows)
 
-    def rows_of(self, chunk: int) -> int | None:
-        """Not known before reading."""
-        return None
-
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """From the chunk's own reader."""
         reader, own = self._at(chunk)
         return reader.read(own, bad_rows)
 

@@ -13,6 +13,7 @@ import hashlib
 import io
 import itertools
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
@@ -31,6 +32,8 @@ PATIENCE: Final = 30.0
 """Seconds to wait for a broker."""
 NOT_READ: Final = (ValueError, TypeError, KeyError, IndexError, EOFError, StopIteration, pa.ArrowException)
 """Errors of messages that are not of the format."""
+Parse = Callable[[bytes], list[dict[str, Any]]]
+"""A function from a message to its rows."""
 
 
 @register_source("kafka")
@@ -101,10 +104,6 @@ class Kafka(Growing):
         """Return the columns of the first messages."""
         return KafkaReader(self, []).names
 
-    def parser(self) -> Callable[[bytes], list[dict[str, Any]]]:
-        """Return the function from a message to its rows."""
-        return _PARSERS[self.format](self)
-
     def client(self) -> Any:
         """Return a consumer, which commits nothing."""
         try:
@@ -144,7 +143,7 @@ class KafkaReader(GrowingReader):
     def __init__(self, source: Kafka, columns: Sequence[str]) -> None:
         """Find the partitions, and wait for the first messages."""
         super().__init__(Ending(source.end_idle_seconds, seconds_of(source.end_at), source.cut_seconds), 0.02)
-        self._source, self._columns, self._parse = source, list(columns), source.parser()
+        self._source, self._columns, self._parse = source, list(columns), _PARSERS[source.format](source)
         self._types = {column: type_of(column, kind) for column, kind in source.types.items()}
         self._client = source.client()
         self._next = self._starts()  # offsets after the entries that were taken
@@ -158,7 +157,6 @@ class KafkaReader(GrowingReader):
 
     @property
     def name(self) -> str:
-        """The topics."""
         return f"kafka {', '.join(self._source.topics)}"
 
     @property
@@ -169,7 +167,6 @@ class KafkaReader(GrowingReader):
 
     @property
     def names(self) -> list[str]:
-        """All columns."""
         return [*self._types, TIME]
 
     def _starts(self) -> dict[str, int]:
@@ -222,9 +219,9 @@ class KafkaReader(GrowingReader):
         """Return the partitions that hold the watermark back, by topic, as ranges: those of which something came."""
         least, made = time.monotonic() - self._source.idle_partition_seconds, dict[str, list[int]]()
         for name in self._next:
-            topic, _, number = name.rpartition("/")
+            topic, number = _parts(name)
             if self._came_at.get(name, self._begun) > least:
-                made.setdefault(topic, []).append(int(number))
+                made.setdefault(topic, []).append(number)
         return {topic: _ranges(sorted(numbers)) for topic, numbers in made.items()}
 
     def flight_of(self, entry: Entry, own: int, column: str) -> Flight:
@@ -235,7 +232,7 @@ class KafkaReader(GrowingReader):
             for begin, end in zip(held[::2], held[1::2], strict=True)
             for number in range(begin, end)
         ]
-        return Flight(sorted(entry["offsets"], key=_by_number)[own], tuple(others))
+        return Flight(sorted(entry["offsets"], key=_parts)[own], tuple(others))
 
     def is_behind(self, idle: float) -> bool:
         """Return whether the broker has messages that did not come yet; not after `PATIENCE` seconds of waiting."""
@@ -309,7 +306,6 @@ class KafkaReader(GrowingReader):
                 self._types[name] = pa.string() if pa.types.is_null(kind) else kind
 
     def took(self, entry: Entry) -> None:
-        """Note the ends of the ranges."""
         self._next |= {name: end for name, (_, end) in entry.get("offsets", {}).items()}
 
     @property
@@ -318,7 +314,6 @@ class KafkaReader(GrowingReader):
         return {"offsets": dict(self._next), "types": {name: str(kind) for name, kind in self._types.items()}}
 
     def go_to(self, place: Mapping[str, Any]) -> None:
-        """Continue at offsets."""
         self._next = {**self._starts(), **place["offsets"]}
         self._types |= {column: type_of(column, kind) for column, kind in place["types"].items()}
         self._buffer, self._held, self._is_assigned = [], {}, False
@@ -336,7 +331,7 @@ class _Messages(Reader):
         self,
         name: str,
         messages: Sequence[Message],
-        parse: Callable[[bytes], list[dict[str, Any]]],
+        parse: Parse,
         types: Mapping[str, Any],
         columns: Sequence[str],
     ) -> None:
@@ -347,7 +342,6 @@ class _Messages(Reader):
 
     @property
     def num_chunks(self) -> int:
-        """The partitions."""
         return len(self._chunks)
 
     @property
@@ -357,7 +351,6 @@ class _Messages(Reader):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """The types of the stream."""
         return [(self._name, {column: self._types[column] for column in self._columns})]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
@@ -406,8 +399,8 @@ def _partition(message: Message) -> str:
     return f"{message.topic}/{message.partition}"
 
 
-def _by_number(name: str) -> tuple[str, int]:
-    """Return the key that sorts partitions as messages are sorted."""
+def _parts(name: str) -> tuple[str, int]:
+    """Return the topic and the number of a partition, by which messages are sorted."""
     topic, _, number = name.rpartition("/")
     return topic, int(number)
 
@@ -430,24 +423,18 @@ def _ranges(numbers: Sequence[int]) -> list[int]:
 def _partitions(offsets: Mapping[str, int]) -> list[Any]:
     from confluent_kafka import TopicPartition
 
-    found = []
-    for name, offset in offsets.items():
-        topic, _, number = name.rpartition("/")
-        found.append(TopicPartition(topic, int(number), offset))
-    return found
+    return [TopicPartition(*_parts(name), offset) for name, offset in offsets.items()]
 
 
-def _silent() -> Any:
+def _silent() -> logging.Logger:
     """Return a logger for librdkafka, whose lines would stand between those of the run."""
-    import logging
-
     logger = logging.getLogger("sparrow.kafka")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
     return logger
 
 
-def _json(source: Kafka) -> Callable[[bytes], list[dict[str, Any]]]:
+def _of_json(source: Kafka) -> Parse:
     def parse(value: bytes) -> list[dict[str, Any]]:
         row = json.loads(value)
         if not isinstance(row, dict):
@@ -457,7 +444,7 @@ def _json(source: Kafka) -> Callable[[bytes], list[dict[str, Any]]]:
     return parse
 
 
-def _csv(source: Kafka) -> Callable[[bytes], list[dict[str, Any]]]:
+def _of_csv(source: Kafka) -> Parse:
     names = list(source.columns or ())
 
     def parse(value: bytes) -> list[dict[str, Any]]:
@@ -470,31 +457,23 @@ def _csv(source: Kafka) -> Callable[[bytes], list[dict[str, Any]]]:
     return parse
 
 
-def _avro(source: Kafka) -> Callable[[bytes], list[dict[str, Any]]]:
+def _of_avro(source: Kafka) -> Parse:
     try:
         import fastavro
     except ImportError:
         raise DataError("avro needs fastavro; pip install 'sparrow-rec[kafka]'", "source 'kafka'") from None
-    assert source.schema is not None
+    path = str(source.schema)
     try:
-        schema = fastavro.parse_schema(json.loads(at(source.schema).read_text(encoding="utf-8")))
+        schema = fastavro.parse_schema(json.loads(at(path).read_text(encoding="utf-8")))
     except (OSError, ValueError, fastavro.schema.SchemaParseException) as error:
-        raise DataError(f"is not an Avro schema: {error}", source.schema) from None
-
-    def parse(value: bytes) -> list[dict[str, Any]]:
-        row: Any = fastavro.schemaless_reader(io.BytesIO(value[5:] if source.avro_header else value), schema, None)
-        return [dict(row)]
-
-    return parse
+        raise DataError(f"is not an Avro schema: {error}", path) from None
+    read: Any = fastavro.schemaless_reader
+    begin = 5 if source.avro_header else 0
+    return lambda value: [read(io.BytesIO(value[begin:]), schema, None)]
 
 
-def _arrow(source: Kafka) -> Callable[[bytes], list[dict[str, Any]]]:
-    def parse(value: bytes) -> list[dict[str, Any]]:
-        with pa.ipc.open_stream(value) as stream:
-            rows: list[dict[str, Any]] = stream.read_all().to_pylist()
-        return rows
-
-    return parse
+def _of_arrow(source: Kafka) -> Parse:
+    return lambda value: pa.ipc.open_stream(value).read_all().to_pylist()
 
 
-_PARSERS: Final = {"json": _json, "csv": _csv, "avro": _avro, "arrow": _arrow}
+_PARSERS: Final = {"json": _of_json, "csv": _of_csv, "avro": _of_avro, "arrow": _of_arrow}

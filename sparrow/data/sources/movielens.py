@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,34 +44,16 @@ class Version:
 
 VERSIONS: Final = (
     Version(
-        ratings="u.data",
-        movies="u.item",
-        users="u.user",
-        separators=("\t", "|", "|"),
-        encoding="latin1",
-        header=False,
+        *("u.data", "u.item", "u.user", ("\t", "|", "|"), "latin1", False),
         movie_columns=("movie_id", "title", "released", "video_released", "url", *GENRES_100K),
         user_columns=("user_id", "age", "gender", "occupation", "zip_code"),
     ),
     Version(
-        ratings="ratings.dat",
-        movies="movies.dat",
-        users="users.dat",
-        separators=("::", "::", "::"),
-        encoding="latin1",
-        header=False,
+        *("ratings.dat", "movies.dat", "users.dat", ("::", "::", "::"), "latin1", False),
         movie_columns=("movie_id", *MOVIES),
         user_columns=("user_id", *USERS),
     ),
-    Version(
-        ratings="ratings.csv",
-        movies="movies.csv",
-        users=None,
-        separators=(",", ",", ","),
-        encoding="utf8",
-        header=True,
-        movie_columns=("movie_id", *MOVIES),
-    ),
+    Version("ratings.csv", "movies.csv", None, (",", ",", ","), "utf8", True, ("movie_id", *MOVIES)),
 )
 
 
@@ -123,16 +104,9 @@ class MovieLens(Source):
         return JoinedReader(ratings, sides, list(columns))
 
     def _text(self, file: str, columns: tuple[str, ...], separator: str) -> Csv:
-        layout = self.layout
-        return Csv(
-            path=str(at(self.path) / file),
-            columns=columns,
-            separator=separator,
-            header=layout.header,
-            quote='"' if layout.header else None,
-            encoding=layout.encoding,
-            chunk_bytes=self.chunk_bytes,
-        )
+        layout, path = self.layout, str(at(self.path) / file)
+        quote = '"' if layout.header else None
+        return Csv(path, columns, separator, layout.header, quote, layout.encoding, chunk_bytes=self.chunk_bytes)
 
     def _side(self, file: str, columns: tuple[str, ...], separator: str) -> Any:
         reader = self._text(file, columns, separator).open(columns)
@@ -153,8 +127,7 @@ class JoinedReader(ReaderOver):
 
     def __init__(self, ratings: Reader, sides: Sequence[Side], columns: list[str]) -> None:
         super().__init__(ratings)
-        self._sides = sides
-        self._columns = columns
+        self._sides, self._columns = sides, columns
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
@@ -167,18 +140,16 @@ class JoinedReader(ReaderOver):
         """Return ratings, joined; one of an unknown movie or user is a malformed row."""
         rows = self.inner.read(chunk, bad_rows)
         places = [pc.index_in(rows.table[s.key], value_set=s.table[s.key].combine_chunks()) for s in self._sides]
-        lost = np.array([own.is_null().to_numpy() for own in places], np.bool_).reshape(
-            len(places), rows.table.num_rows
-        )
+        lost = [own.is_null().to_numpy() for own in places]
 
         def side_of(row: int) -> Side:
-            return self._sides[int(np.argmax(lost[:, row]))]
+            return next(side for side, own in zip(self._sides, lost, strict=True) if own[row])
 
         def why(row: int) -> str:
             side = side_of(row)
             return f"{rows.table[side.key][row].as_py()!r} is not in {side.file}"
 
-        bad: npt.NDArray[np.bool_] = np.asarray(lost.any(axis=0))
+        bad = np.logical_or.reduce([np.zeros(rows.table.num_rows, np.bool_), *lost])
         kept = rows.without(bad, why, lambda row: side_of(row).key, bad_rows)
         table = kept.table
         for side, own in zip(self._sides, places, strict=True):
