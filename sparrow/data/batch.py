@@ -163,8 +163,6 @@ def check_same_lengths(groups: Iterable[tuple[str, Sequence[str]]], batch: Batch
                 )
 
 
-def _offsets(batch: Batch, name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    part = next(part for part in (batch.ids, batch.sequences, batch.labels) if name in part)
-    values: Any = part[name]
-    offsets: np.ndarray[tuple[int], np.dtype[np.int64]] = values.offsets
-    return offsets
+def _offsets(batch: Batch, name: str) -> Any:
+    parts: tuple[dict[str, Any], ...] = (batch.ids, batch.sequences, batch.labels)
+    return next(part[name].offsets for part in parts if name in part)

@@ -160,17 +160,13 @@ def side_by_side(parts: list[npt.NDArray[np.int32]]) -> npt.NDArray[np.int32] | 
     memory: Any = parts[0].base if parts else None
     if not isinstance(memory, np.ndarray) or memory.dtype != np.uint8 or not memory.flags.c_contiguous:
         return None
-    begin = end = _address(parts[0])
+    begin = end = feed.address(parts[0])
     for part in parts:
-        if part.base is not memory or not part.flags.c_contiguous or _address(part) != end:
+        if part.base is not memory or not part.flags.c_contiguous or feed.address(part) != end:
             return None
         end += part.nbytes
-    at = _address(memory)
+    at = feed.address(memory)
     return memory.reshape(-1)[begin - at : end - at].view(np.int32).reshape(-1, parts[0].shape[1])
-
-
-def _address(array: npt.NDArray[Any]) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def _tail_of(columns: Sequence[Ragged], rows: int) -> Tail:

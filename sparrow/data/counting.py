@@ -222,5 +222,4 @@ def _distinct(parsed: Parsed) -> U64:
     there = np.ones(len(parsed.values), np.bool_)
     for absent in (parsed.missing, parsed.bad):
         there &= True if absent is None else ~absent
-    found: U64 = np.unique(parsed.values[there])
-    return found
+    return np.asarray(np.unique(parsed.values[there]))

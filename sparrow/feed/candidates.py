@@ -54,19 +54,14 @@ def candidate_columns(
         found[POSITIVE_LOG_Q], found[NEGATIVE_LOG_Q] = batch.log_q[: len(chosen)], batch.log_q[len(chosen) :]
     if batch.takes_part is not None:
         return found | {TAKES_PART: batch.takes_part.astype(np.int32)}
-    numbers = numbered(chosen if drawn is None else np.concatenate([chosen, drawn.keys[ID]]))
+    numbers = feed.numbered(chosen if drawn is None else np.concatenate([chosen, drawn.keys[ID]]))
+    # Devices have 32 bits, and only equality within the batch matters.
     found[POSITIVE_IDS] = numbers[: len(chosen)]
     if drawn is not None:
         found[NEGATIVE_IDS] = numbers[len(chosen) :]
     if user is not None and user in batch.keys:
-        found[USERS] = numbered(batch.keys[user])
+        found[USERS] = feed.numbered(batch.keys[user])
     return found
-
-
-def numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Return the keys of one batch as 0, 1, ...: devices have 32 bits, and only equality within the batch matters."""
-    made = feed.numbered(keys)
-    return np.unique(keys, return_inverse=True)[1].astype(np.int32) if made is None else made
 
 
 def padded_labels(labels: Any, most: int | None) -> npt.NDArray[np.float32]:

@@ -102,6 +102,8 @@ class Pipeline(Generic[T]):
       stages: the time that reading, decoding and converting take.
       threads: the number of threads that make batches.
       division: the shares of the data, and the ones that this process reads.
+      skipped: malformed rows that were left out so far, in all epochs.
+      late: rows of a source that grows that were late so far, by its event time.
 
     >>> from sparrow.data import IdFeature, Tables
     >>> table = Tables({"item": [1, 2, 3, 4, 5], "click": [0, 1, 0, 1, 1]})
@@ -144,7 +146,7 @@ class Pipeline(Generic[T]):
             fingerprint += f" with negatives {self._negatives.fingerprint}"
         self._reading = Reading(self._reader, converter, batching, self.stages)
         self._start = self._at = Position(source=fingerprint, seed=batching.seed, shuffle_rows=batching.shuffle_rows)
-        self._skipped = self._late = 0
+        self.skipped = self.late = 0
         self._watermark: Watermark | None = None  # of a source that grows; it is as far as reading is
 
     def divide(self, division: Division) -> None:
@@ -189,7 +191,7 @@ class Pipeline(Generic[T]):
             raise ValueError(f"a batch of {self.batching.batch_size} rows cannot be divided in {count} shares")
         self.division = self.division._replace(shares=count)  # the order of rows depends on it
         self._start = self._at = wanted
-        self._skipped, self._late = wanted.skipped, (wanted.stream or {}).get("late", 0)
+        self.skipped, self.late = wanted.skipped, (wanted.stream or {}).get("late", 0)
 
     def agree(self, order: Order) -> None:
         """Read the entries of a source that grows in the order of all processes. The first one writes dead letters."""
@@ -217,16 +219,6 @@ class Pipeline(Generic[T]):
     def stream(self) -> GrowingReader | None:
         return self._reader if isinstance(self._reader, GrowingReader) else None
 
-    @property
-    def skipped(self) -> int:
-        """Malformed rows that were left out so far, in all epochs."""
-        return self._skipped
-
-    @property
-    def late(self) -> int:
-        """Rows of a source that grows that were late so far, by its event time."""
-        return self._late
-
     def __iter__(self) -> Iterator[T]:
         if self.batching.cost is not None and isinstance(self.prepare, Prepare) and not self.prepare.pads:
             raise ValueError(
@@ -236,7 +228,7 @@ class Pipeline(Generic[T]):
         start = self._start
         begin = tuple(SharePosition(0, 0, 0, 0) for _ in start.shares)
         self._start = dataclasses.replace(start, epoch=0, chunk=0, row=0, batches=0, skipped=0, shares=begin)
-        self._at, self._skipped = start, start.skipped
+        self._at, self.skipped = start, start.skipped
         memory = Memory(self.batching.memory_ahead)
         seen: dict[int, Window] = {}  # the last window of each share
         with contextlib.ExitStack() as stack:
@@ -269,14 +261,14 @@ class Pipeline(Generic[T]):
                 batches, error = job.result()
                 for batch, cut in zip(batches, group, strict=False):
                     memory.add(-cut.freed)
-                    self._at, self._skipped, self._late = cut.after, cut.skipped, cut.late
+                    self._at, self.skipped, self.late = cut.after, cut.skipped, cut.late
                     yield batch
                 if error is not None:
                     raise error
         if self._watermark is not None:
-            self._late = self._watermark.late
+            self.late = self._watermark.late
         if seen:
-            self._skipped = sum(window.start.skipped + window.skipped for window in seen.values())
+            self.skipped = sum(window.start.skipped + window.skipped for window in seen.values())
 
     def _cuts(
         self, start: Position, crew: Crew | None, memory: Memory, seen: dict[int, Window]

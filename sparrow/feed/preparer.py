@@ -25,7 +25,7 @@ from sparrow.data import (
     without_presence,
 )
 from sparrow.embedding import Embedder, Jagged, Learned, PackedBatch, Packer, Ragged, RoutedBatch, Sizes, size_name
-from sparrow.feed.candidates import IS_EXAMPLE, candidate_columns, is_example, numbered, padded_labels
+from sparrow.feed.candidates import IS_EXAMPLE, candidate_columns, is_example, padded_labels
 from sparrow.feed.capacities import Capacities, Capacity
 from sparrow.feed.feed import Feed, MeshLayout, Parts, filled, own_share, placed
 from sparrow.feed.plan import Given, Plan
@@ -239,7 +239,7 @@ class Preparer(Prepare[Prepared]):
         """Return the numbers and the columns of a batch, without those that are copied from rows."""
         numbers = {name: own for name, own in _with_drawn(batch, "numbers").items() if not is_copied("numbers", name)}
         columns: dict[str, Any] = {name: own for name, own in batch.weights.items() if not is_copied("weights", name)}
-        columns |= {name: numbered(batch.keys[name]) for name in self._content.keys & batch.keys.keys()}
+        columns |= {name: feed.numbered(batch.keys[name]) for name in self._content.keys & batch.keys.keys()}
         columns |= candidate_columns(batch, self._content.item_id, self._content.user_id, self._item_counts)
         for name, given in batch.labels.items():
             if not is_copied("labels", name):

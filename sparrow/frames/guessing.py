@@ -22,7 +22,7 @@ from sparrow.data import Feature, SequenceFeature, SparseFeature
 from sparrow.data.features import registry as feature_kinds
 from sparrow.files import replace_file
 from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column, without_repeats
-from sparrow.frames.labels import BEST_BY, METRICS, MODES, Target, is_calibrated, read_target
+from sparrow.frames.labels import BEST_BY, METRICS, Target, is_calibrated, read_target
 from sparrow.frames.models import (
     HISTORIES,
     NEXT_ITEM,
@@ -410,8 +410,8 @@ def _evaluation(targets: Sequence[Target], matching: bool, every: int, *, knows_
     if name == "log_loss" and is_calibrated(targets[0]):
         name = "calibrated_log_loss"
     made: dict[str, Any] = {"every_epochs": every}
+    stop = {"metric": name, "mode": "min", "patience": PATIENCE}
     if matching and knows_item:
         made["catalog"] = {"top_k": [TOP]}
-        name = f"catalog_recall_at_{TOP}"
-    mode = "max" if matching and knows_item else MODES.get(name, "min")
-    return {**made, "early_stopping": {"metric": name, "mode": mode, "patience": PATIENCE}}
+        stop |= {"metric": f"catalog_recall_at_{TOP}", "mode": "max"}
+    return {**made, "early_stopping": stop}

@@ -23,8 +23,6 @@ FEW_CLASSES: Final = 20
 """Integers from 0 up to FEW_CLASSES - 1 may be classes."""
 EVEN: Final = 0.2
 """Shares of yes this near to a half need no prior."""
-MODES: Final = {"auc": "max", "accuracy": "max"}
-"""Results of which more is better."""
 
 
 class Target(NamedTuple):

@@ -21,14 +21,12 @@ def shuffled(count: int, key: int) -> npt.NDArray[np.int64] | None:
     return order if made else None
 
 
-def numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | None:
+def numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """Return the place of each key among the distinct keys in ascending order."""
-    loaded = library()
-    if loaded is None or keys.dtype != np.int64:
-        return None
-    keys, out = np.ascontiguousarray(keys), np.empty(len(keys), np.int32)
-    made = loaded.sparrow_feed_numbered(keys, len(keys), out)
-    return out if made else None
+    loaded, out = library(), np.empty(len(keys), np.int32)
+    if loaded is not None and loaded.sparrow_feed_numbered(np.ascontiguousarray(keys, np.int64), len(keys), out):
+        return out
+    return np.unique(keys, return_inverse=True)[1].astype(np.int32)
 
 
 def take_rows(words: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | None:
