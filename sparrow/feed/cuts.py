@@ -126,24 +126,19 @@ def together(batches: Iterator[Cut | None], most: int) -> Iterator[list[Cut]]:
     [2, 1, 1]
     """
     group: list[Cut] = []
-    error: Exception | None = None
-    while True:
-        try:
-            batch = next(batches)
-        except StopIteration:
-            break
-        except Exception as problem:  # raised after the batches before it
-            error = problem
-            break
-        if batch is not None:
-            group.append(batch)
-        if len(group) == most or (group and batch is None):
+    try:
+        for batch in batches:
+            if batch is not None:
+                group.append(batch)
+            if len(group) == most or (group and batch is None):
+                yield group
+                group = []
+    except Exception:  # raised after the batches before it
+        if group:
             yield group
-            group = []
+        raise
     if group:
         yield group
-    if error is not None:
-        raise error
 
 
 def _reserved(pieces: Sequence[Piece]) -> int:

@@ -34,28 +34,22 @@ class Unvarying:
     def add(self, batch: Batch) -> None:
         """Examine one more batch. Called by the pipeline's threads."""
         with self._lock:
-            self._add(batch)
-
-    def _add(self, batch: Batch) -> None:
-        if self._is_done or not len(batch):
-            return
-        self._rows += len(batch)
-        for name, ids in batch.ids.items():
-            if f"feature '{name}'" in self._fine:
-                continue
-            if isinstance(ids, Ragged):
-                has_id = len(ids.values) > 0
-            else:  # rows are 0 or more; raw ids have a mark of their presence beside them
-                has_id = bool(ids[:, 2].any() if ids.ndim == 2 else (ids >= 0).any())
-            self._look(f"feature '{name}'", has_id, "is without an id")
-        for kind, columns in (("feature", batch.numbers), ("label", batch.labels)):
-            for name, values in columns.items():
-                column = f"{kind} '{name}'"
-                values = values.values if isinstance(values, Ragged) else values
-                if column not in self._fine and len(values):
-                    first = self._first.setdefault(column, np.array(values[0]))
-                    text = ", ".join(f"{number:g}" for number in np.unique(first))
-                    self._look(column, bool((values != first).any()), f"is {text}")
+            if self._is_done or not len(batch):
+                return
+            self._rows += len(batch)
+            for name, ids in batch.ids.items():
+                if isinstance(ids, Ragged):
+                    has_id = len(ids.values) > 0
+                else:  # rows are 0 or more; raw ids have a mark of their presence beside them
+                    has_id = bool(ids[:, 2].any() if ids.ndim == 2 else (ids >= 0).any())
+                self._look(f"feature '{name}'", has_id, "is without an id")
+            for kind, columns in (("feature", batch.numbers), ("label", batch.labels)):
+                for name, held in columns.items():
+                    column, values = f"{kind} '{name}'", held.values if isinstance(held, Ragged) else held
+                    if column not in self._fine and len(values):
+                        first = self._first.setdefault(column, np.array(values[0]))
+                        text = ", ".join(f"{number:g}" for number in np.unique(first))
+                        self._look(column, bool((values != first).any()), f"is {text}")
 
     @property
     def is_content(self) -> bool:

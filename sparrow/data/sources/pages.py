@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from sparrow.data.errors import DataError
 from sparrow.data.values import element_type, is_list, is_text
 from sparrow.files import AnyPath, Remote
 from sparrow.kernels import feed
-from sparrow.kernels.feed import Encoded, Footer, Refused
+from sparrow.kernels.feed import Encoded, Footer
 
 BOOLEAN, INT32, INT64, _, FLOAT, DOUBLE, BYTE_ARRAY, _ = range(8)
 """Parquet's types of values."""
@@ -33,6 +33,7 @@ class Pages:
             if name in found:
                 found[name].append(number)
         self._leaves = [leaf for leaves in found.values() for leaf in leaves]
+        self._names = [footer.names[leaf] for leaf in self._leaves]
         self._least = footer.leaves[self._leaves, 1]
         forms = [_form(footer, found[name], schema.field(name)) for name in columns]
         self._numbers = [number for number, *_ in filter(None, forms)]
@@ -51,7 +52,7 @@ class Pages:
         memory = feed.read(self._path, spans)
         if memory is None:  # Arrow reads the group, or raises the error
             return None
-        self._check(group, memory, pages)
+        feed.check_pages(memory, pages, (str(self._path), group, self._names))
         return Encoded(self._footer.rows[group], fields, memory)
 
     def fetched(self, file: Remote, group: int) -> npt.NDArray[np.uint8]:
@@ -73,15 +74,8 @@ class Pages:
         if len(pages) and (pages[:, 0] + pages[:, 1]).max() > len(memory):
             raise DataError("cannot be read, it may be damaged: it was cut off", str(self._path), f"row group {group}")
         mixed = np.zeros(len(pages), np.int64)
-        self._check(group, memory, pages, mixed)
+        feed.check_pages(memory, pages, (str(self._path), group, self._names), mixed)
         return not mixed.any()
-
-    def _check(self, group: int, memory: Any, pages: npt.NDArray[np.int64], mixed: Any = None) -> None:
-        try:
-            feed.check_pages(memory, pages, mixed)
-        except Refused as problem:
-            name = self._footer.names[self._leaves[cast("int", problem.column)]]
-            raise refusal(self._path, Refused(problem.why, group, name)) from None
 
     def _pages(self, group: int) -> npt.NDArray[np.int64]:
         """Return the pages of a row group, as `feed.check_pages` takes them, in the complete file."""
@@ -105,13 +99,6 @@ class Pages:
         pages[:, 0] = places
         fields = np.column_stack([places, size, self._forms[:, 0], codec, values, self._forms[:, 1:]])
         return np.ascontiguousarray(spans, np.int64), np.ascontiguousarray(fields, np.int64), pages
-
-
-def refusal(path: AnyPath, problem: Refused) -> DataError:
-    """Return the error for a file whose numbers contradict each other."""
-    place = None if problem.group is None else f"row group {problem.group}"
-    column = None if problem.column is None else str(problem.column)
-    return DataError(f"cannot be read, it is damaged: {problem.why}", str(path), place, column)
 
 
 def _form(footer: Footer, leaves: list[int], field: Any) -> tuple[int, ...] | None:

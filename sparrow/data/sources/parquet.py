@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
 from sparrow.data.sources.files import find_files, fingerprint, in_threads
-from sparrow.data.sources.pages import Pages, refusal
+from sparrow.data.sources.pages import Pages
 from sparrow.data.values import is_text, plain_kind, without_views
 from sparrow.files import AnyPath, Remote
 from sparrow.kernels import feed
@@ -167,12 +167,10 @@ class _Opened(NamedTuple):
                 if end[4:] != b"PAR1" or length > size - 12:
                     raise DataError("is not a Parquet file, or was cut off: it has no footer", str(file))
                 opened.seek(size - 8 - length)
-                numbers = feed.read_footer(opened.read(length), size)
+                numbers = feed.read_footer(opened.read(length), size, str(file))
                 opened.seek(0)
                 meta = pq.read_metadata(opened)
             schema = meta.schema.to_arrow_schema()
-        except feed.Refused as problem:
-            raise refusal(file, problem) from None
         except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
             raise DataError(f"is not a Parquet file, or was cut off: {error}", str(file)) from None
         groups = range(meta.num_row_groups)

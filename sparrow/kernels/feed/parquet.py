@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.errors import DataError
 from sparrow.files import AnyPath, Remote
 from sparrow.kernels.feed import pool
 from sparrow.kernels.feed.loading import address, compiled, library, struct_fields
@@ -52,28 +54,20 @@ class Footer(NamedTuple):
         return Leaf(*self.leaves[number].tolist())
 
 
-class Refused(Exception):
-    """A file whose numbers contradict each other.
-
-    Attributes:
-      why: the contradiction.
-      group: the row group; None: it is in the complete file.
-      column: the name of the column, or its number where only that is known; None: it is in all of them.
-    """
-
-    def __init__(self, why: str, group: int | None = None, column: str | int | None = None) -> None:
-        super().__init__(why)
-        self.why, self.group, self.column = why, group, column
-
-
 class _Footer(ctypes.Structure):
     _fields_ = struct_fields(
         "p leaves rows chunks n most_leaves most_groups most_chunks num_leaves num_groups group leaf"
     )
 
 
-def read_footer(data: bytes, file_size: int) -> Footer | None:
-    """Return the numbers of the footer of a file of ``file_size`` bytes, or raise `Refused`; None: no compiled code."""
+def _damaged(problem: bytes, file: str, group: int | None, column: str | None) -> DataError:
+    """Return the error for a file whose numbers contradict each other; ``group`` None: in the complete file."""
+    place = None if group is None else f"row group {group}"
+    return DataError(f"cannot be read, it is damaged: {problem.decode()}", file, place, column)
+
+
+def read_footer(data: bytes, file_size: int, file: str) -> Footer | None:
+    """Return the numbers of the footer of a file of some bytes, or raise `DataError`; None: no compiled code."""
     loaded = library()
     if loaded is None:
         return None
@@ -86,25 +80,29 @@ def read_footer(data: bytes, file_size: int) -> Footer | None:
     count, groups = made.num_leaves, made.num_groups
     if problem:
         name = None if made.leaf < 0 else _name(data, leaves[made.leaf])
-        raise Refused(problem.decode(), None if made.group < 0 else made.group, name)
+        raise _damaged(problem, file, None if made.group < 0 else made.group, name)
     names = [_name(data, leaf) for leaf in leaves[:count].tolist()]
     table = chunks[: groups * count].reshape(groups, count, 4).copy()
     return Footer(leaves[:count, :5].copy(), names, rows[:groups].tolist(), table)
 
 
 def check_pages(
-    memory: npt.NDArray[np.uint8], pages: npt.NDArray[np.int64], mixed: npt.NDArray[np.int64] | None = None
+    memory: npt.NDArray[np.uint8],
+    pages: npt.NDArray[np.int64],
+    of: tuple[str, int, Sequence[str]],
+    mixed: npt.NDArray[np.int64] | None = None,
 ) -> None:
-    """Check the headers of pages; raise `Refused`, with the number of the column.
+    """Check the headers of pages, or raise `DataError`.
 
     ``pages``: (columns, 5): the first byte of each column in ``memory``, which holds all of them, its number of bytes,
-    values, the number of its compression, and its `Leaf.least`. ``mixed``: (columns,), set where some pages of a column
-    hold places in its dictionary, and others values.
+    values, the number of its compression, and its `Leaf.least`. ``of``: the file, the row group, the columns' names.
+    ``mixed``: (columns,), set where some pages of a column hold places in its dictionary, and others values.
     """
     which = ctypes.c_int64()
     problem = compiled().sparrow_feed_check_pages(memory, pages, len(pages), mixed, ctypes.byref(which))
     if problem:
-        raise Refused(problem.decode(), column=which.value)
+        file, group, names = of
+        raise _damaged(problem, file, group, names[which.value])
 
 
 def _name(data: bytes, leaf: Any) -> str:
