@@ -80,10 +80,9 @@ def counted(source: Source, column: str, bad_rows: BadRows) -> tuple[Keys, npt.N
     for found in _keys_of(source, [column], bad_rows):
         waiting.append(found[column])
         if sum(map(len, waiting)) >= max(_MERGE_ROWS, len(keys)):
-            keys, rows = _merged(keys, rows, np.concatenate(waiting))
+            keys, rows = _merged(keys, rows, waiting)
             waiting = []
-    if waiting:
-        keys, rows = _merged(keys, rows, np.concatenate(waiting))
+    keys, rows = _merged(keys, rows, waiting)
     if not len(keys):
         raise DataError("there are no items to count", source.open([column]).schemas[0][0], column=column)
     return keys, rows
@@ -98,8 +97,8 @@ def _keys_of(source: Source, columns: list[str], bad_rows: BadRows) -> Iterator[
         yield converter.convert(reader.read(chunk, bad_rows), bad_rows)[0].to_batch().keys
 
 
-def _merged(keys: Keys, rows: npt.NDArray[np.int64], more: Keys) -> tuple[Keys, npt.NDArray[np.int64]]:
-    new, counts = np.unique(more, return_counts=True)
+def _merged(keys: Keys, rows: npt.NDArray[np.int64], more: list[Keys]) -> tuple[Keys, npt.NDArray[np.int64]]:
+    new, counts = np.unique(np.concatenate([keys[:0], *more]), return_counts=True)
     every, place = np.unique(np.concatenate([keys, new]), return_inverse=True)
     total = np.zeros(len(every), np.int64)
     np.add.at(total, place, np.concatenate([rows, counts]))

@@ -24,9 +24,7 @@ class DeadLetters:
         found: list[dict[str, Any]] = [
             {"file": rows.file, "place": place, "reason": why, "row": text} for place, why, text in rows.refused
         ]
-        for row, column, why, values in converter.explained(rows):
-            found.append({"file": rows.file, "place": rows.place(row), "column": column, "reason": why, "row": values})
-        self._write(found)
+        self._write(found + [_letter(rows, *explained) for explained in converter.explained(rows)])
 
     def add_late(self, rows: Rows, converter: Converter, column: str, limit: int) -> None:
         """Add the usable rows of a chunk whose time is before ``limit``."""
@@ -35,9 +33,8 @@ class DeadLetters:
             batch, problems = converter.attempt(piece)
             late = batch.keys[column] < limit
             for row in np.flatnonzero(late if problems.rows is None else late & ~problems.rows).tolist():
-                place, values = rows.place(first + row), piece.slice(row, 1).to_pylist()[0]
                 why = f"came late: the stream has rows of all times before {limit}"
-                found.append({"file": rows.file, "place": place, "column": column, "reason": why, "row": values})
+                found.append(_letter(rows, first + row, column, why, piece.slice(row, 1).to_pylist()[0]))
             first += piece.num_rows
         self._write(found)
 
@@ -48,3 +45,7 @@ class DeadLetters:
                 file.write(text)
         except OSError as error:
             raise DataError(f"dead letters cannot be written: {error.strerror}", str(self._path)) from None
+
+
+def _letter(rows: Rows, row: int, column: str, why: str, values: Any) -> dict[str, Any]:
+    return {"file": rows.file, "place": rows.place(row), "column": column, "reason": why, "row": values}

@@ -61,8 +61,6 @@ class TextFile:
 
     def rows(self, data: bytes) -> list[bytes]:
         """Return the rows of a stretch, one by one, without the line breaks that end them."""
-        if self._quote is None:
-            return data.split(b"\n")[:-1]
         ends = [0, *_row_ends(data, self._quote, 0)[0].tolist()]
         if ends[-1] < len(data):  # unclosed quotes
             ends.append(len(data))

@@ -62,18 +62,8 @@ class Tables(Source):
           chunk_rows: the number of rows to convert at a time, and the unit of shuffling.
           row_numbers: the numbers that errors give to the rows; None: their positions.
         """
-        if isinstance(table, Mapping):
-            refuse_scalars(table)
-            try:
-                table = pa.table(dict(table))
-            except (pa.ArrowException, TypeError, ValueError) as error:
-                raise DataError(f"the columns do not make a table: {_reasons(error)}", IN_MEMORY) from None
-            except OverflowError:
-                raise DataError(f"the columns do not make a table: {_TOO_LARGE}", IN_MEMORY) from None
-        elif not isinstance(table, pa.Table):
-            table = _arrow(table)
         fields.integer("Tables.chunk_rows", chunk_rows)
-        self.table = without_views(table, only_strings=True)
+        self.table = without_views(table if isinstance(table, pa.Table) else _arrow(table), only_strings=True)
         self.chunk_rows, self.row_numbers = chunk_rows, row_numbers
 
     def take(self, rows: npt.NDArray[np.int64]) -> Tables:
@@ -117,17 +107,22 @@ def _arrow(given: Any) -> Any:
     """Return anything of columns as an Arrow table."""
     if type(given).__name__ == "Series":
         raise TypeError("rows must be a frame, got a Series; for one row take frame.iloc[[0]]")
-    if isinstance(given, pa.RecordBatch):
-        return pa.Table.from_batches([given])
+    is_columns = isinstance(given, Mapping)
+    if is_columns:
+        refuse_scalars(given)
     try:
+        if is_columns:
+            return pa.table(dict(given))
+        if isinstance(given, pa.RecordBatch):
+            return pa.Table.from_batches([given])
         if type(given).__module__.partition(".")[0] == "pandas":  # whose stream holds the index as well
             return pa.Table.from_pandas(given, preserve_index=False)
         if hasattr(given, "__arrow_c_stream__"):
             return pa.table(given)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise DataError(f"{type(given).__name__} does not make a table: {_reasons(error)}", IN_MEMORY) from None
-    except OverflowError:
-        raise DataError(f"{type(given).__name__} does not make a table: {_TOO_LARGE}", IN_MEMORY) from None
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        why = _TOO_LARGE if isinstance(error, OverflowError) else _reasons(error)
+        rows = "the columns do" if is_columns else f"{type(given).__name__} does"
+        raise DataError(f"{rows} not make a table: {why}", IN_MEMORY) from None
     raise TypeError(
         f"rows must be a frame of pandas or Polars, an Arrow table, or columns by name, got {type(given).__name__}"
     )

@@ -46,9 +46,7 @@ class ParquetReader(Reader):
     """Row groups of Parquet files."""
 
     def __init__(self, files: Sequence[AnyPath], columns: Sequence[str]) -> None:
-        self._columns = list(columns)
-        self._open = threading.local()
-        self._files = list(files)
+        self._columns, self._files, self._open = list(columns), list(files), threading.local()
         self._footers = in_threads(_Opened.of, files)
         self._groups = [
             (i, group) for i, footer in enumerate(self._footers) for group, rows in enumerate(footer.rows) if rows

@@ -144,10 +144,8 @@ class TextReader(Reader):
     """Stretches of lines of text files."""
 
     def __init__(self, source: Csv, files: Sequence[AnyPath], columns: Sequence[str]) -> None:
-        self._source = source
-        self._files = list(files)
+        self._source, self._files, self._columns = source, list(files), list(columns)
         self._texts: list[TextFile] = []
-        self._columns = list(columns)
         self._names: list[list[str]] = []
         self._forms: list[TextForm] = []
         self._chunks: list[tuple[int, int, int]] = []  # file, first byte, end
