@@ -26,13 +26,10 @@ _MERGE_ROWS = 2**20  # counts are merged when this many have gathered, so that m
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """The words of one column, the most frequent first.
+    """The words of one column that were kept, the most frequent first, and the number of occurrences of each.
 
-    Attributes:
-      vocabulary: the words that were kept.
-      counts: the number of occurrences of each.
-      distinct: the number of distinct words, including the ones left out.
-      missing: entries that are missing or empty, and rows without any.
+    ``distinct``: the number of distinct words, including the ones left out; ``missing``: entries that are missing or
+    empty, and rows without any.
     """
 
     vocabulary: Vocabulary
@@ -175,12 +172,7 @@ EXAMPLES: Final = 65_536
 class Collisions(NamedTuple):
     """The words of a hashed feature in the first examples.
 
-    Attributes:
-      feature: its name.
-      words: the distinct words.
-      rows: the rows of its table that they have; fewer than words where some share one.
-      buckets: the rows of the table.
-      examples: the examples that were looked at.
+    Its distinct words have some rows of the buckets of its table, fewer than words where some share one.
     """
 
     feature: str

@@ -17,11 +17,7 @@ IN_MEMORY: Final = "table in memory"
 
 
 class MissingColumn(DataError):
-    """A column that a file or a table lacks.
-
-    Attributes:
-      present: the columns that there are.
-    """
+    """A column that a file or a table lacks; ``present``: the columns that there are."""
 
     def __init__(self, file: str, column: str, present: Sequence[str]) -> None:
         super().__init__(f"there is no such column: {nearest(column, present)}", file, column=column)

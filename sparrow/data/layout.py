@@ -62,13 +62,7 @@ class Place(NamedTuple):
 
 
 class Bag(NamedTuple):
-    """A column of bags.
-
-    Attributes:
-      word: the word of a row that holds the number of its ids.
-      is_weighted: whether they have weights.
-      is_wide: whether ids have 64 bits.
-    """
+    """A column of bags: ``word`` of a row holds the number of its ids; ``is_wide``: ids have 64 bits."""
 
     word: int
     is_weighted: bool

@@ -42,11 +42,9 @@ def places_of(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Integers:
 
 @dataclasses.dataclass(frozen=True)
 class Flat:
-    """The entries of a column one after the other.
+    """The entries of a column one after the other, an Arrow array without nesting.
 
-    Attributes:
-      entries: an Arrow array without nesting.
-      offsets: (rows + 1,) where each row's entries start; None: one entry per row.
+    ``offsets``: (rows + 1,) where each row's entries start; None: one entry per row.
     """
 
     entries: Any
@@ -360,13 +358,7 @@ def without_views(table: Any, *, only_strings: bool = False) -> Any:
 
 
 class Elements(NamedTuple):
-    """The elements of a batch's sequences.
-
-    Attributes:
-      batch: an Arrow record batch with a row for each element.
-      rows: the row that each element is in.
-      offsets: (rows + 1,) where the elements of each row begin.
-    """
+    """The elements of sequences: a record batch with a row for each, the row it is in, and where each row's begin."""
 
     batch: Any
     rows: Integers

@@ -20,9 +20,7 @@ from sparrow.files import AnyPath, at
 class Words(abc.ABC):
     """The content of a file that decides which row an id has. Runs and exports keep copies of it.
 
-    Attributes:
-      where: the name in errors: a feature, or a file.
-      suffix: the end of a copy's name.
+    ``where``: a feature or a file, for errors; ``suffix``: the end of a copy's name.
     """
 
     where: str

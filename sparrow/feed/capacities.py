@@ -20,12 +20,7 @@ Capacity: TypeAlias = int | tuple[int, ...]
 
 
 class CountedIds(NamedTuple):
-    """The ids in bags of a stack in one batch.
-
-    Attributes:
-      ids: the number of them.
-      longest: the length of the longest bag of each feature.
-    """
+    """The number of ids in bags of a stack in one batch, and the length of the longest bag of each feature."""
 
     ids: int
     longest: tuple[int, ...]

@@ -31,11 +31,7 @@ class Dropped(Exception):
 
 
 class Job(Generic[T]):
-    """Work for a crew, and its result.
-
-    Attributes:
-      error: the error of the work, if any.
-    """
+    """Work for a crew, and its result, or its ``error``."""
 
     __slots__ = ("_done", "_run", "_value", "error")
 

@@ -27,15 +27,10 @@ class Piece(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A batch that is not made yet.
+    """A batch that is not made yet: its rows, and the number of batches up to it.
 
-    Attributes:
-      pieces: its rows.
-      number: the number of batches up to this one.
-      after: the position after it.
-      skipped: malformed rows up to that position.
-      freed: memory that is free once it is taken.
-      late: late rows up to that position.
+    ``skipped`` and ``late``: malformed and late rows up to the position ``after`` it; ``freed``: memory that is free
+    once it is taken.
     """
 
     pieces: list[Piece]

@@ -20,8 +20,7 @@ from sparrow.kernels.feed import BatchLayout, joined
 class MeshLayout:
     """The layout of a batch whose arrays are on a mesh already.
 
-    Attributes:
-      rows: examples of each lookup that was filled up with empty ones, so that the devices share them evenly.
+    ``rows``: examples of each lookup that was filled up with empty ones, so that the devices share them evenly.
     """
 
     rows: tuple[tuple[str, int], ...] = ()

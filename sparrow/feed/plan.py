@@ -45,8 +45,7 @@ class Given(NamedTuple):
       blocks: its rows; none where all comes from columns.
       counted: the ids in bags of each stack that is filled from rows.
       ids: the ids of the other stacks.
-      numbers, columns: arrays that are not in the rows.
-      sequences: numbers in order.
+      numbers, columns, sequences: arrays that are not in the rows.
       keys: 64-bit keys, which stay on the host.
       examples: the number of examples; padding stands behind them.
     """
@@ -73,15 +72,9 @@ class Given(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """The arrays of batches of one combination of sizes.
+    """The arrays of batches of one combination of sizes: a tree, and the place of each in ``parts``.
 
-    Attributes:
-      filling: how compiled code writes what is in rows; None: nothing is.
-      by_columns: how columns are written; None: there are none.
-      names: the features whose columns they are.
-      words: the words of a batch.
-      layout: the tree of its arrays.
-      parts: the same tree, with the place of each array.
+    ``filling``: how rows are written; ``by_columns``: how columns are, those of the features ``names``; None: none are.
     """
 
     filling: feed.Filling | None

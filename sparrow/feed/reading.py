@@ -133,9 +133,8 @@ class Window:
     """Converted rows of some chunks, which the first thread that needs them joins and shuffles.
 
     Attributes:
-      count: the number of rows.
-      start: the position of the first of them.
-      skipped: malformed rows among the rows read for it.
+      count, skipped: the number of rows, and of malformed ones among those read for it.
+      start: the position of the first row.
       nbytes: memory that is reserved for it.
       cut: the position after it, where a batch ends with it although it is not full; None: batches go on.
       late: late rows up to its end, of a source that grows.

@@ -105,14 +105,7 @@ class Peers(Protocol):
 
 
 class Division(NamedTuple):
-    """A division of the data in shares, and the process that asks.
-
-    Attributes:
-      shares: the number of shares.
-      process: the number of this process.
-      processes: the number of processes.
-      peers: the other processes; None: there are none.
-    """
+    """A division of the data in shares, and the number of this process; ``peers`` None: there are no others."""
 
     shares: int = 1
     process: int = 0

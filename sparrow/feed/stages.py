@@ -19,12 +19,7 @@ MEANING: Final = {
 
 
 class Stages:
-    """The time of stages.
-
-    Attributes:
-      seconds: by stage, summed over threads.
-      rows: the rows that went through all of them.
-    """
+    """The seconds of each stage, summed over threads, and the rows that went through all of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

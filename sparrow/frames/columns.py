@@ -62,14 +62,7 @@ _OF_IDS: Final = re.compile(
 
 
 class Reading(NamedTuple):
-    """How a column is read.
-
-    Attributes:
-      column: its name.
-      kind: the type of its values, in words.
-      feature: the feature; None: the column is left out.
-      words: what the feature makes of it, or why it is left out.
-    """
+    """How a column is read: the type of its values, its feature (None: it is left out), and both in words."""
 
     column: str
     kind: str

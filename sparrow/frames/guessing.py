@@ -58,14 +58,7 @@ FeatureGuess = Kind | Mapping[str, Any] | Feature | None
 
 @dataclasses.dataclass(frozen=True)
 class Guess:
-    """The config of a frame, and how it came about. `guess` makes it; printing it shows each column.
-
-    Attributes:
-      config: the config, to train with `sparrow.runs.train`.
-      targets: the target columns.
-      readings: the other columns.
-      notes: further sentences.
-    """
+    """The config of a frame, for `sparrow.runs.train`, and how it came about; printing shows each column."""
 
     config: Config
     targets: tuple[Target, ...]

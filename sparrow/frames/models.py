@@ -36,17 +36,7 @@ _USER: Final = re.compile(
 
 
 class Parts(NamedTuple):
-    """The parts that a model is made of.
-
-    Attributes:
-      every: the names of all features.
-      sparse: the names of those with a table.
-      dense: the names of the others.
-      dim: the dim of the tables.
-      tasks: the names of the tasks.
-      item: the features that describe an item, for two towers.
-      length: the most events of a history.
-    """
+    """The features of a model by use, the dim of its tables, its tasks, and the most events of a history."""
 
     every: Sequence[str]
     sparse: Sequence[str]

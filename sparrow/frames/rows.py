@@ -26,14 +26,9 @@ STEP: Final = 400_000
 
 
 class Given(NamedTuple):
-    """Rows to look at, and their source.
+    """Rows to look at, their source, and its number of rows: of those seen, where it is not known.
 
-    Attributes:
-      seen: a table of rows.
-      complete: whether these are all rows.
-      train: the source of the rows.
-      rows: the number of rows, or of those that were seen where it is not known.
-      notes: sentences about them.
+    ``complete``: whether all were seen; ``notes``: sentences about them.
     """
 
     seen: Any

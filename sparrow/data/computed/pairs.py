@@ -20,13 +20,7 @@ COMBINERS: Final = ("sum", "mean", "min", "max", "count")
 
 
 class Pairs(NamedTuple):
-    """All pairs of a column.
-
-    Attributes:
-      keys: an Arrow array of strings.
-      values: an Arrow array, missing where a key stands alone.
-      rows: (pairs,) the row of each.
-    """
+    """All pairs of a column: strings, an Arrow array of values (missing where a key stands alone), the row of each."""
 
     keys: Any
     values: Any

@@ -23,12 +23,7 @@ class Uneven(Exception):
 
 
 class Vector(NamedTuple):
-    """Numbers of all rows.
-
-    Attributes:
-      values: (rows,), or (entries,) one row after the other.
-      offsets: (rows + 1,) where each row begins; None: one number per row.
-    """
+    """Numbers of all rows: (rows,), or (entries,) one row after the other, and (rows + 1,) where each row begins."""
 
     values: Floats
     offsets: npt.NDArray[np.int64] | None = None

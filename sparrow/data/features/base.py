@@ -54,11 +54,9 @@ class TableUse:
 
 
 class Holds(NamedTuple):
-    """The values of a column, in words.
+    """The values of a column, in words such as "numbers; may be missing".
 
-    Attributes:
-      words: such as "numbers; may be missing".
-      is_general: whether the words of any other feature of the same column are more exact.
+    ``is_general``: whether the words of any other feature of the same column are more exact.
     """
 
     words: str

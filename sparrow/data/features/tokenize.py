@@ -37,11 +37,7 @@ NORMALIZERS: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 class Tokenizer(Words):
-    """From texts to the numbers of their tokens. Special tokens are not added.
-
-    Attributes:
-      where: the file.
-    """
+    """From texts to the numbers of their tokens, by a file. Special tokens are not added."""
 
     suffix: ClassVar[str] = ".json"
 

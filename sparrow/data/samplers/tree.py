@@ -26,11 +26,7 @@ DEEPEST: Final = 64
 
 @dataclasses.dataclass(frozen=True)
 class Parents:
-    """A tree whose nodes name their parents. The root is its own parent.
-
-    Attributes:
-      column: the column of the parent's id in the table of nodes.
-    """
+    """A tree whose nodes name their parents in a column of the table of nodes. The root is its own parent."""
 
     column: str
 

@@ -34,12 +34,10 @@ POLL: float = 0.05
 
 
 class Ending(NamedTuple):
-    """When a stream ends, and when a batch ends before it is full.
+    """When a stream ends, and when a batch ends before it is full; None: never.
 
-    Attributes:
-      idle_seconds: the stream ends where nothing new came for this long; None: it waits.
-      at: the stream ends at this time, in seconds since 1970; None: it does not.
-      cut_seconds: a batch that is not full ends where nothing new came for this long; None: it waits.
+    ``idle_seconds``: the stream ends where nothing new came for this long; ``at``: at this time, in seconds since 1970;
+    ``cut_seconds``: a batch ends where nothing new came for this long.
     """
 
     idle_seconds: float | None = None
@@ -62,11 +60,7 @@ class Flight(NamedTuple):
 
 
 class Order(Protocol):
-    """The order of entries that several processes agree on. The first process decides it.
-
-    Attributes:
-      is_first: whether this process does.
-    """
+    """The order of entries that several processes agree on. The first process (``is_first``) decides it."""
 
     is_first: bool
 
@@ -93,11 +87,7 @@ class Growing(Source):
 
 
 class GrowingReader(Reader):
-    """A reader of entries, which a subclass finds and opens.
-
-    Attributes:
-      notes: lines for the log.
-    """
+    """A reader of entries, which a subclass finds and opens; ``notes``: lines for the log."""
 
     grows = True
 

@@ -139,14 +139,7 @@ class ParquetReader(Reader):
 
 
 class _Opened(NamedTuple):
-    """The footer of a file.
-
-    Attributes:
-      rows: the number of rows of each row group.
-      meta: the file's metadata, as Arrow reads it.
-      schema: its Arrow schema.
-      numbers: its numbers, checked; None: there is no compiled code to check them.
-    """
+    """A footer: rows by row group, Arrow's metadata and schema, and the checked numbers, with compiled code."""
 
     rows: list[int]
     meta: Any

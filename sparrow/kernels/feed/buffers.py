@@ -108,12 +108,7 @@ class Joined(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BatchLayout:
-    """The arrays of a tree in a buffer; hashable.
-
-    Attributes:
-      structure: the structure of the tree.
-      leaves: how its leaves come about; leaves that are the same array are equal.
-    """
+    """The arrays of a tree in a buffer; hashable. Leaves that are the same array are equal."""
 
     structure: Any
     leaves: tuple[Stored | Pattern | Joined, ...]

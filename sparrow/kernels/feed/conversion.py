@@ -31,12 +31,7 @@ class Tail(NamedTuple):
 
 
 class Later(NamedTuple):
-    """Numbers that are yet to be transformed.
-
-    Attributes:
-      values: (N,) float64.
-      places: (N,) their places, row by row: ``row * dim + k``, ascending.
-    """
+    """Numbers that are yet to be transformed, and their places, row by row: ``row * dim + k``, ascending."""
 
     values: npt.NDArray[np.float64]
     places: npt.NDArray[np.int64]

@@ -18,14 +18,8 @@ from sparrow.kernels.feed.loading import address, compiled, library, struct_fiel
 
 
 class Leaf(NamedTuple):
-    """A column without nesting.
-
-    Attributes:
-      type: the number of its type in Parquet.
-      least: bytes of a value in a dictionary, at least; 0: the type has none.
-      repeated: lists in each other around a value.
-      before: optional parts outside of the innermost list.
-      after: optional parts inside it.
+    """A column without nesting: its type in Parquet, the least bytes of a value in a dictionary (0: it has none), the
+    lists in each other around a value, and the optional parts outside of the innermost list (before) and inside it.
     """
 
     type: int

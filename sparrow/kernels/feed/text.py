@@ -31,16 +31,9 @@ class _Text(ctypes.Structure):
 
 @dataclasses.dataclass(frozen=True)
 class TextForm:
-    """The form of text files.
+    """The form of text files, as `sparrow.data.Csv` describes it.
 
-    Attributes:
-      separator: the separator between columns.
-      quote: the character around strings that hold separators; None: quotes have no meaning.
-      breaks_in_quotes: whether quoted strings may hold line breaks.
-      encoding: the encoding.
-      missing: the strings that mean a missing value.
-      num_columns: the columns of the file.
-      wanted: the places of the wanted ones among them.
+    ``wanted``: the places of the wanted columns among the ``num_columns`` of the file.
     """
 
     separator: str
@@ -109,14 +102,7 @@ class TextForm:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedText:
-    """Complete lines.
-
-    Attributes:
-      form: their form.
-      rows: the most rows that they may be.
-      memory: their bytes.
-      counted: the fields of ``Counted`` of text_index.h.
-    """
+    """Complete lines of a form, ``rows`` at the most; ``counted``: the fields of ``Counted`` of text_index.h."""
 
     form: TextForm
     rows: int
