@@ -22,9 +22,32 @@ from sparrow.embedding import Ragged
 from sparrow.kernels.feed import Step, steps
 
 
+@dataclasses.dataclass(frozen=True)
+class NumberFields(ColumnFeature):
+    """The fields of `RawFeature` and `RawSequenceFeature`."""
+
+    name: str
+    _: dataclasses.KW_ONLY
+    column: str | None = None
+    compute: Computed | None = None
+    dim: int = 1
+    separator: str | None = None
+    log: bool = False
+    log10_above: float | None = None
+    log10_default: float = -10.0
+    expression: str | None = None
+    mean: float = 0.0
+    std: float = 1.0
+    missing: float | None = 0.0
+    boundaries: tuple[float, ...] | None = None
+    embedding: NumberEmbedding | None = None
+    embedding_dim: int | None = None
+    table: str | None = None
+
+
 @register_feature("raw")
 @dataclasses.dataclass(frozen=True)
-class RawFeature(ColumnFeature):
+class RawFeature(NumberFields):
     """Numbers: ``x`` is filled where missing, then one transform if requested, then ``(x - mean) / std``.
 
     The transform is ``log(1 + max(x, 0))`` with ``log``; with ``log10_above`` a, ``log10(x)`` where ``x > a``, else
@@ -58,23 +81,7 @@ class RawFeature(ColumnFeature):
       pooling: "sum" or "mean" of the embeddings of several numbers of a row; None: "sum".
     """
 
-    name: str
     _: dataclasses.KW_ONLY
-    column: str | None = None
-    compute: Computed | None = None
-    dim: int = 1
-    separator: str | None = None
-    log: bool = False
-    log10_above: float | None = None
-    log10_default: float = -10.0
-    expression: str | None = None
-    mean: float = 0.0
-    std: float = 1.0
-    missing: float | None = 0.0
-    boundaries: tuple[float, ...] | None = None
-    embedding: NumberEmbedding | None = None
-    embedding_dim: int | None = None
-    table: str | None = None
     pooling: str | None = None
 
     def __post_init__(self) -> None:

@@ -11,17 +11,16 @@ import pyarrow.compute as pc
 
 from sparrow import fields
 from sparrow.data.batch import Values
-from sparrow.data.computed import Computed
 from sparrow.data.errors import Problems
-from sparrow.data.features.base import ENDS, ColumnFeature, TableUse, register_feature, truncated
+from sparrow.data.features.base import ENDS, TableUse, register_feature, truncated
 from sparrow.data.features.embeddings import NumberEmbedding
-from sparrow.data.features.numeric import RawFeature
+from sparrow.data.features.numeric import NumberFields, RawFeature
 from sparrow.data.values import Flat, flatten, is_list, is_text, offsets_of, plain, with_one_entry
 
 
 @register_feature("raw_sequence")
 @dataclasses.dataclass(frozen=True)
-class RawSequenceFeature(ColumnFeature):
+class RawSequenceFeature(NumberFields):
     """Numbers in order, such as the prices of the last items a user saw. Each element is read as `RawFeature` reads it.
 
     >>> batch = pa.RecordBatch.from_pydict({"prices": ["1;2;3", None, "4"]})
@@ -41,27 +40,11 @@ class RawSequenceFeature(ColumnFeature):
       default: the number of the only element of a row that has none; None: such a row stays empty.
     """
 
-    name: str
     _: dataclasses.KW_ONLY
     max_length: int
     keep: Literal["last", "first"] = "last"
-    column: str | None = None
-    compute: Computed | None = None
-    dim: int = 1
-    separator: str | None = None
     value_separator: str | None = None
-    log: bool = False
-    log10_above: float | None = None
-    log10_default: float = -10.0
-    expression: str | None = None
-    mean: float = 0.0
-    std: float = 1.0
-    missing: float | None = 0.0
     default: float | None = None
-    boundaries: tuple[float, ...] | None = None
-    embedding: NumberEmbedding | None = None
-    embedding_dim: int | None = None
-    table: str | None = None
 
     def __post_init__(self) -> None:
         where = self.check_fields(["max_length"], ["separator"], keep=ENDS)
@@ -76,8 +59,7 @@ class RawSequenceFeature(ColumnFeature):
 
     @functools.cached_property
     def element(self) -> RawFeature:
-        shared = {field.name for field in dataclasses.fields(RawFeature)} - {"pooling"}
-        own = {name: getattr(self, name) for name in shared}
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(NumberFields)}
         return RawFeature(**{**own, "separator": self.value_separator, "compute": None})
 
     @property
