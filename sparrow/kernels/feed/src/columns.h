@@ -27,14 +27,8 @@ struct Column {
 // Writes the stacks one after the other. A stack that `follows` goes on in the arrays of the one before.
 class Columns {
  public:
-  Columns(const Packed& stack, int32_t* batch) : stack_(stack), spare_(static_cast<int32_t>(stack.spare)) {
-    ids_ = batch + stack.ids;
-    raw_ = stack.raw < 0 ? nullptr : batch + stack.raw;
-    if (stack.is_single()) return;
-    bags_ = batch + stack.bags;
-    offsets_ = batch + stack.offsets;
-    gains_ = stack.gains < 0 ? nullptr : reinterpret_cast<float*>(batch + stack.gains);
-  }
+  Columns(const Packed& stack, int32_t* batch)
+      : stack_(stack), spare_(static_cast<int32_t>(stack.spare)), to_(stack, batch) {}
 
   // One id for each example; none behind the last.
   bool single(const Column* columns) const {
@@ -53,7 +47,7 @@ class Columns {
   // Bags of any length, from an entry and a bag on, which are counted on. False: the reference must look.
   bool bags(const Column* columns, int64_t& entry, int64_t& bag) const {
     bool is_right = true;
-    if (bag == 0) offsets_[0] = static_cast<int32_t>(stack_.first);
+    if (bag == 0) to_.offsets[0] = static_cast<int32_t>(stack_.first);
     for (int64_t b = 0; b < stack_.examples; ++b) {
       for (int64_t f = 0; f < stack_.num_fields; ++f) {
         const Column& own = columns[f];
@@ -68,20 +62,13 @@ class Columns {
                                   : put<int32_t>(f, own, begin, length, entry, bag);
         }
         entry += length;
-        offsets_[++bag] = static_cast<int32_t>(stack_.first + entry);
+        to_.offsets[++bag] = static_cast<int32_t>(stack_.first + entry);
       }
     }
     return is_right;
   }
 
-  // Fills the capacity behind the last entry.
-  void finish(int64_t entry, int64_t bag) const {
-    const int32_t num_bags = static_cast<int32_t>(stack_.first + bag);
-    std::fill(ids_ + entry, ids_ + stack_.capacity, spare_);
-    std::fill(bags_ + entry, bags_ + stack_.capacity, num_bags);
-    if (gains_ != nullptr) std::fill(gains_ + entry, gains_ + stack_.capacity, 0.0f);
-    if (raw_ != nullptr) std::fill(raw_ + 2 * entry, raw_ + 2 * stack_.capacity, 0);
-  }
+  void finish(int64_t entry, int64_t bag) const { to_.finish(stack_, entry, bag); }
 
  private:
   template <class T>
@@ -89,9 +76,9 @@ class Columns {
     const Field& field = stack_.fields[f];
     const T* from = static_cast<const T*>(own.ids);
     const int64_t step = stack_.num_fields, last = std::max(begin, std::min(end, own.count));
-    int32_t* out = ids_ + f;
+    int32_t* out = to_.ids + f;
     bool is_out = false;
-    if (raw_ != nullptr) {
+    if (to_.raw != nullptr) {
       for (int64_t b = begin; b < last; ++b) put_raw(field, own, from, b, b * step + f);
     } else if (own.there != nullptr) {
       for (int64_t b = begin; b < last; ++b) {
@@ -102,7 +89,7 @@ class Columns {
     }
     for (int64_t b = last; b < end; ++b) {
       out[b * step] = spare_;
-      if (raw_ != nullptr) raw_[2 * (b * step + f)] = raw_[2 * (b * step + f) + 1] = 0;
+      if (to_.raw != nullptr) to_.raw[2 * (b * step + f)] = to_.raw[2 * (b * step + f) + 1] = 0;
     }
     return is_out && !field.ignores;
   }
@@ -112,37 +99,37 @@ class Columns {
     const Field& field = stack_.fields[f];
     const T* from = static_cast<const T*>(own.ids);
     bool is_out = false;
-    if (raw_ != nullptr) {
+    if (to_.raw != nullptr) {
       for (int64_t k = 0; k < length; ++k) put_raw(field, own, from, begin + k, entry + k);
     } else if (own.there != nullptr) {
       for (int64_t k = 0; k < length; ++k) {
-        ids_[entry + k] = own.there[begin + k] ? row(field, from[(begin + k) * own.stride], is_out) : spare_;
+        to_.ids[entry + k] = own.there[begin + k] ? row(field, from[(begin + k) * own.stride], is_out) : spare_;
       }
     } else {
       const T* ids = from + begin * own.stride;
-      for (int64_t k = 0; k < length; ++k) ids_[entry + k] = row(field, ids[k * own.stride], is_out);
+      for (int64_t k = 0; k < length; ++k) to_.ids[entry + k] = row(field, ids[k * own.stride], is_out);
     }
-    std::fill(bags_ + entry, bags_ + entry + length, static_cast<int32_t>(stack_.first + bag));
+    std::fill(to_.bags + entry, to_.bags + entry + length, static_cast<int32_t>(stack_.first + bag));
     if (is_out && !field.ignores) return false;
-    if (gains_ == nullptr) return true;
+    if (to_.gains == nullptr) return true;
     // A bag of one id has no combiner: its gain is its weight.
     const int64_t combiner = own.offsets == nullptr ? SUM : field.combiner;
     const float* weights = own.weights == nullptr ? nullptr : own.weights + begin;
     if (weights == nullptr && own.there == nullptr && !is_out) {
-      std::fill(gains_ + entry, gains_ + entry + length, gain_of(combiner, length));
+      std::fill(to_.gains + entry, to_.gains + entry + length, gain_of(combiner, length));
       return true;
     }
-    return put_gains(combiner, field.limit, length, weights, gains_ + entry, [&](int64_t k) {
+    return put_gains(combiner, field.limit, length, weights, to_.gains + entry, [&](int64_t k) {
       if (own.there != nullptr && !own.there[begin + k]) return int64_t{-1};
-      return raw_ != nullptr ? int64_t{0} : static_cast<int64_t>(from[(begin + k) * own.stride]);
+      return to_.raw != nullptr ? int64_t{0} : static_cast<int64_t>(from[(begin + k) * own.stride]);
     });
   }
 
   void put_nothing(int64_t entry, int64_t bag) const {
-    ids_[entry] = spare_;
-    bags_[entry] = static_cast<int32_t>(stack_.first + bag);
-    if (gains_ != nullptr) gains_[entry] = 1.0f;
-    if (raw_ != nullptr) raw_[2 * entry] = raw_[2 * entry + 1] = 0;
+    to_.ids[entry] = spare_;
+    to_.bags[entry] = static_cast<int32_t>(stack_.first + bag);
+    if (to_.gains != nullptr) to_.gains[entry] = 1.0f;
+    if (to_.raw != nullptr) to_.raw[2 * entry] = to_.raw[2 * entry + 1] = 0;
   }
 
   // The number of the table, and the id in two words; the spare number and zeros where an id is missing.
@@ -150,8 +137,8 @@ class Columns {
   void put_raw(const Field& field, const Column& own, const T* from, int64_t at, int64_t to) const {
     const bool there = own.there == nullptr || own.there[at];
     const int64_t id = there ? static_cast<int64_t>(from[at * own.stride]) : 0;
-    ids_[to] = there ? static_cast<int32_t>(field.start) : spare_;
-    std::memcpy(raw_ + 2 * to, &id, sizeof(id));
+    to_.ids[to] = there ? static_cast<int32_t>(field.start) : spare_;
+    std::memcpy(to_.raw + 2 * to, &id, sizeof(id));
   }
 
   // The row in the stack; the spare one for an id outside the table, which sets `is_out`.
@@ -163,11 +150,7 @@ class Columns {
 
   const Packed& stack_;
   const int32_t spare_;
-  int32_t* ids_;
-  int32_t* raw_;  // of raw ids; null: ids are rows
-  int32_t* bags_ = nullptr;
-  int32_t* offsets_ = nullptr;
-  float* gains_ = nullptr;
+  const Places to_;
 };
 
 }  // namespace sparrow

@@ -105,13 +105,9 @@ class Bags {
 
   // Begins a batch.
   void begin(int32_t* batch) {
-    ids_ = batch + stack_.ids;
-    bags_ = batch + stack_.bags;
-    offsets_ = batch + stack_.offsets;
-    gains_ = stack_.gains < 0 ? nullptr : reinterpret_cast<float*>(batch + stack_.gains);
-    raw_ = stack_.raw < 0 ? nullptr : batch + stack_.raw;
+    to_ = Places(stack_, batch);
     entry_ = bag_ = 0;
-    offsets_[0] = static_cast<int32_t>(stack_.first);
+    to_.offsets[0] = static_cast<int32_t>(stack_.first);
   }
 
   inline __attribute__((always_inline)) bool add(const Piece& piece, int64_t known) {
@@ -123,14 +119,7 @@ class Bags {
     return true;
   }
 
-  // Ends it: fills the capacity behind the last entry.
-  void finish() {
-    const int32_t num_bags = static_cast<int32_t>(stack_.first + stack_.examples * stack_.num_fields);
-    std::fill(ids_ + entry_, ids_ + stack_.capacity, static_cast<int32_t>(stack_.spare));
-    std::fill(bags_ + entry_, bags_ + stack_.capacity, num_bags);
-    if (gains_ != nullptr) std::fill(gains_ + entry_, gains_ + stack_.capacity, 0.0f);
-    if (raw_ != nullptr) std::fill(raw_ + 2 * entry_, raw_ + 2 * stack_.capacity, 0);
-  }
+  void finish() const { to_.finish(stack_, entry_, stack_.examples * stack_.num_fields); }
 
  private:
   inline __attribute__((always_inline)) bool example(const Piece& piece, int64_t i) {
@@ -147,13 +136,13 @@ class Bags {
       const uint32_t limit = static_cast<uint32_t>(field.limit);
       const int32_t start = static_cast<int32_t>(field.start), spare = static_cast<int32_t>(stack_.spare);
       const int32_t bag = static_cast<int32_t>(stack_.first + bag_);
-      int32_t* out = ids_ + entry_;
-      int32_t* bags = bags_ + entry_;
+      int32_t* out = to_.ids + entry_;
+      int32_t* bags = to_.bags + entry_;
       int32_t is_out = 0, own_is_out;
       // Most bags are short: a fixed number of entries, of which the next bag overwrites the rest.
-      const bool is_short = is_bag && length <= SHORT && entry_ + SHORT <= stack_.capacity && raw_ == nullptr;
-      if (raw_ != nullptr) {
-        std::memcpy(raw_ + 2 * entry_, ids, 2 * length * sizeof(int32_t));
+      const bool is_short = is_bag && length <= SHORT && entry_ + SHORT <= stack_.capacity && to_.raw == nullptr;
+      if (to_.raw != nullptr) {
+        std::memcpy(to_.raw + 2 * entry_, ids, 2 * length * sizeof(int32_t));
         std::fill(out, out + length, is_bag || is_there(field, words) ? start : spare);
         std::fill(bags, bags + length, bag);
       } else if (is_short) {
@@ -170,35 +159,31 @@ class Bags {
         for (int64_t k = 0; k < length; ++k) bags[k] = bag;
       }
       is_right &= !is_out || field.ignores;
-      if (gains_ != nullptr) {
+      if (to_.gains != nullptr) {
         const bool is_weighted = is_bag && how_.columns[3 * field.bag + 2];
         if (!is_weighted && !is_out) {
           const float gain = gain_of(field.combiner, length);
           if (is_short) {
-            std::fill(gains_ + entry_, gains_ + entry_ + SHORT, gain);
+            std::fill(to_.gains + entry_, to_.gains + entry_ + SHORT, gain);
           } else {
-            std::fill(gains_ + entry_, gains_ + entry_ + length, gain);
+            std::fill(to_.gains + entry_, to_.gains + entry_ + length, gain);
           }
         } else {
-          const int32_t* behind = ids + (raw_ == nullptr ? length : 2 * length);
+          const int32_t* behind = ids + (to_.raw == nullptr ? length : 2 * length);
           const float* weights = is_weighted ? reinterpret_cast<const float*>(behind) : nullptr;
-          is_right &= put_gains(field.combiner, field.limit, length, weights, gains_ + entry_,
-                                [&](int64_t k) { return raw_ == nullptr ? static_cast<int64_t>(ids[k]) : 0; });
+          is_right &= put_gains(field.combiner, field.limit, length, weights, to_.gains + entry_,
+                                [&](int64_t k) { return to_.raw == nullptr ? static_cast<int64_t>(ids[k]) : 0; });
         }
       }
       entry_ += length;
-      offsets_[++bag_] = static_cast<int32_t>(stack_.first + entry_);
+      to_.offsets[++bag_] = static_cast<int32_t>(stack_.first + entry_);
     }
     return is_right;
   }
 
   const Filling& how_;
   const Packed& stack_;
-  int32_t* ids_ = nullptr;
-  int32_t* bags_ = nullptr;
-  int32_t* offsets_ = nullptr;
-  float* gains_ = nullptr;
-  int32_t* raw_ = nullptr;  // of raw ids; null: ids are rows
+  Places to_;
   std::vector<const int32_t*> from_;
   int64_t entry_ = 0, bag_ = 0;
 };

@@ -1,6 +1,7 @@
 // The description of batches that Python gives, and the way to their rows.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -68,6 +69,32 @@ struct Filling {
 }  // extern "C"
 
 enum Combiner : int64_t { SUM, MEAN, SQRTN };
+
+// Where the bags of a stack go in a batch; null where there are none.
+struct Places {
+  Places() = default;
+  Places(const Packed& stack, int32_t* batch) : ids(batch + stack.ids) {
+    if (stack.raw >= 0) raw = batch + stack.raw;
+    if (stack.is_single()) return;
+    bags = batch + stack.bags;
+    offsets = batch + stack.offsets;
+    if (stack.gains >= 0) gains = reinterpret_cast<float*>(batch + stack.gains);
+  }
+
+  // Fills the capacity behind the last entry.
+  void finish(const Packed& stack, int64_t entry, int64_t bag) const {
+    std::fill(ids + entry, ids + stack.capacity, static_cast<int32_t>(stack.spare));
+    std::fill(bags + entry, bags + stack.capacity, static_cast<int32_t>(stack.first + bag));
+    if (gains != nullptr) std::fill(gains + entry, gains + stack.capacity, 0.0f);
+    if (raw != nullptr) std::fill(raw + 2 * entry, raw + 2 * stack.capacity, 0);
+  }
+
+  int32_t* ids = nullptr;
+  int32_t* raw = nullptr;  // of raw ids; null: ids are rows
+  int32_t* bags = nullptr;
+  int32_t* offsets = nullptr;
+  float* gains = nullptr;
+};
 
 // The gain of every row of a bag without weights.
 inline float gain_of(int64_t combiner, int64_t length) {

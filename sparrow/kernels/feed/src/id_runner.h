@@ -26,30 +26,17 @@ inline int64_t kept(const Step& step, bool is_single, int32_t* rows, int64_t len
   return step.max_length;
 }
 
-// Bags in the place of their entries.
-inline void plain_bags(const Step& step, const Flat& flat, int64_t count, int32_t* rows, int32_t* lengths) {
-  int32_t* to = rows;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t length = flat.length(i), own = kept(step, flat.is_single, rows, length);
-    std::memmove(to, rows, own * sizeof(int32_t));
-    lengths[i] = static_cast<int32_t>(own);
-    to += own;
-    rows += length;
-  }
-}
-
-// A row without ids has the default. False: the reference must look.
-inline bool bags_with_default(const Step& step, const Flat& flat, int64_t count, int32_t* rows, int32_t* lengths,
-                              std::vector<int32_t>& out) {
+// The bags of `count` rows; a row without ids has the default, if there is one. False: the reference must look.
+inline bool bags_of(const Step& step, const Flat& flat, int64_t count, int32_t* rows, int32_t* lengths,
+                    std::vector<int32_t>& out) {
   out.clear();
   for (int64_t i = 0; i < count; ++i) {
     const int64_t length = flat.length(i), own = kept(step, flat.is_single, rows, length);
+    const bool has_default = length == 0 && step.default_row != NO_ROW;
+    if (has_default && step.default_row == BAD_ROW) return false;
     out.insert(out.end(), rows, rows + own);
-    if (length == 0) {
-      if (step.default_row == BAD_ROW) return false;
-      out.push_back(static_cast<int32_t>(step.default_row));
-    }
-    lengths[i] = static_cast<int32_t>(length == 0 ? 1 : own);
+    if (has_default) out.push_back(static_cast<int32_t>(step.default_row));
+    lengths[i] = static_cast<int32_t>(own + has_default);
     rows += length;
   }
   out.resize(out.size() + SPARE);
@@ -336,13 +323,8 @@ class IdRunner : public Runner {
       bag_rows = rows_.data();
       return true;
     }
-    if (has_default) {
-      if (!bags_with_default(step_, flat_, count, rows_.data(), out(), kept_rows_)) return false;
-      bag_rows = kept_rows_.data();
-      return true;
-    }
-    plain_bags(step_, flat_, count, rows_.data(), out());
-    bag_rows = rows_.data();
+    if (!bags_of(step_, flat_, count, rows_.data(), out(), kept_rows_)) return false;
+    bag_rows = kept_rows_.data();
     return true;
   }
 
