@@ -25,6 +25,7 @@ from sparrow.embedding import (
     Shape,
     Shaped,
     Size,
+    Stack,
     lay_out,
     members_of,
     size_name,
@@ -153,20 +154,22 @@ class Plan:
         counts, longest = self._counting.count([block.rows for block in blocks])
         found = {}
         for stack in self._in_rows:
-            members = members_of(self._embedder.features, stack)
-            of_bags = {one.table_spec.name for one in members if self._shapes[one.name].is_ragged}
-            bags = [self._bag(one.name) for one in members if one.table_spec.name in of_bags]
+            bags, singles = self._bags(stack)
             ids = sum(counts[i] if i >= 0 else self.rows for i in bags)
-            if (total := self.rows * (len(members) - len(bags)) + ids) > MAX_ENTRIES:
-                text = f"a batch holds at most {MAX_ENTRIES} ids for tables of one kind, got {total}"
+            if singles + ids > MAX_ENTRIES:
+                text = f"a batch holds at most {MAX_ENTRIES} ids for tables of one kind, got {singles + ids}"
                 raise ValueError(f"{text}; lower batch_size")
             if bags:
                 found[stack.name] = CountedIds(ids, tuple(longest[i] if i >= 0 else 1 for i in bags))
         return found
 
-    def _bag(self, lookup: str) -> int:
-        shape = self._shapes[lookup]
-        return -1 if shape.in_rows is None or not shape.is_ragged else shape.in_rows.bag
+    def _bags(self, stack: Stack) -> tuple[list[int], int]:
+        """Return the column of each bag of a stack, -1 of a single id among them, and the single ids before them."""
+        members = members_of(self._embedder.features, stack)
+        of_bags = {one.table_spec.name for one in members if self._shapes[one.name].is_ragged}
+        shapes = [self._shapes[one.name] for one in members if one.table_spec.name in of_bags]
+        bags = [-1 if own.in_rows is None or not own.is_ragged else own.in_rows.bag for own in shapes]
+        return bags, self.rows * (len(members) - len(bags))
 
     @functools.cached_property
     def _counting(self) -> feed.Filling:
@@ -197,8 +200,7 @@ class Plan:
         sizes: dict[str, Size] = dict[str, Size]() if shaped is None else {**shaped.sizes}
         for stack in self._in_rows:
             own = capacity.get(stack.name, 0)
-            of_bags = self._singles(stack.name)
-            sizes[stack.name] = own if isinstance(own, tuple) else of_bags + own
+            sizes[stack.name] = own if isinstance(own, tuple) else self._bags(stack)[1] + own
         laid = lay_out(arrays, self._embedder.features, self._embedder.stacks, shapes, sizes)
         packed = laid.packed
         if shaped is not None:
@@ -229,13 +231,6 @@ class Plan:
             *(arrays.words, batch_layout),
             batch_layout.map(lambda leaf: leaf),
         )
-
-    def _singles(self, stack: str) -> int:
-        """Return the entries of single ids in front of a stack's bags."""
-        held = next(own for own in self._in_rows if own.name == stack)
-        members = members_of(self._embedder.features, held)
-        of_bags = {one.table_spec.name for one in members if self._shapes[one.name].is_ragged}
-        return self.rows * sum(one.table_spec.name not in of_bags for one in members)
 
     def fill(
         self, batches: Sequence[Given], filled: Filled, columns: Sequence[Any], slots: int

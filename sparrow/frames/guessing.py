@@ -109,15 +109,13 @@ def fit(
     """Train a model on a frame, evaluate it, and return the run, with its best state.
 
     The features are inferred from the columns and shown; `guess` takes the same arguments and shows them without
-    training. The run has a config as one from a file has, ``run.config``, and the same engine trains it.
+    training. The run has a config as one from a file has, ``run.config``, and the same engine trains it. For a log of
+    choices, ``fit(log, user="user", item="item")``, `Run.recommend` gives the items of each user.
 
     Args:
-      data: a frame of pandas or Polars, an Arrow table, columns by name, the path of Parquet or text files, a source.
-      target: the column to predict, or several of them; None: a log of choices, with ``user`` and ``item``:
-        ``fit(log, user="user", item="item")``. `Run.recommend` then gives the items of each user. With ``time``, the
-        model learns which item comes next.
-      model: the name of a model, or a mapping with its name and options; None: "deepfm", for a log "dssm", with
-        ``time`` "sasrec".
+      data: the rows, as `guess` takes them.
+      target: the column to predict, or several; None: a log of choices.
+      model: the model, as `guess` takes it.
       folder: the folder of the run; None: a temporary one, which ends with the run; ``run.save`` keeps it.
       resume: whether to continue the run in that folder.
       overwrite: whether to replace the run in that folder.
