@@ -116,10 +116,14 @@ class Layout:
         return max(map(self.local_end, self.spans))
 
     @functools.cached_property
-    def routed(self) -> tuple[int, int, Ints]:
-        """The first piece of all rows, for `sparrow.kernels.feed.routing`; others are ``over`` devices later each."""
+    def routed(self) -> tuple[int, int, Ints, int]:
+        """The first piece of all rows, as route.cc takes it; others are ``over`` devices later each.
+
+        Its rows, the shards, (spans, 4) int32, and the number of spans: first row, first shard, number of shards and
+        first local row of each.
+        """
         spans = [(span.first, span.device, span.over, span.local) for span in self.spans]
-        return self.num_rows, self.shards, np.array(spans, np.int32)
+        return int(self.num_rows), int(self.shards), np.array(spans, np.int32), len(spans)
 
     def place(self, rows: Any) -> tuple[Any, Any]:
         """Return the shard of the first piece of rows, and their local row."""

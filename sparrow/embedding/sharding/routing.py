@@ -16,7 +16,6 @@ from sparrow.embedding.sharding.exchange import Copied, Sent
 from sparrow.embedding.sharding.layout import Ints, Layout
 from sparrow.embedding.sharding.parts import Part, joined, lookups_of
 from sparrow.kernels import Lookups, feed
-from sparrow.kernels.feed import routing as compiled
 
 
 class PooledRoute(NamedTuple):
@@ -53,7 +52,8 @@ def route_pooled(layout: Layout, part: Part) -> PooledRoute:
         made = _route_pooled(layout, part)
     else:
         made = PooledRoute(_empty(len(part.ids)), _empty(layout.shards), _empty(layout.shards))
-        compiled.route_pooled(library, part[:3], layout.routed, *made)
+        given = part.ids, part.bags, len(part.ids), *layout.routed
+        library.sparrow_feed_route_pooled(*given, *made, _empty(layout.shards))
     if layout.columns == 1:
         return made
     return PooledRoute(_owners_of_pieces(layout, made.owners), *(_of_pieces(layout, own) for own in made[1:]))
@@ -66,7 +66,8 @@ def route_rows(layout: Layout, part: Part) -> RowsRoute:
         made = _route_rows(layout, part)
     else:
         made = RowsRoute(_empty(len(part.ids)), _empty(len(part.ids)), _empty(layout.shards))
-        compiled.route_rows(library, part.ids, layout.routed, *made)
+        if not library.sparrow_feed_route_rows(part.ids, len(part.ids), *layout.routed, *made):
+            raise MemoryError(f"no memory to route {len(part.ids)} ids")
     if layout.columns == 1:
         return made
     places = np.tile(made.places, layout.columns)
@@ -104,8 +105,9 @@ def lay_out_pooled(
         if library is None:
             _fill_pooled(layout, part, route, entries, sums, weighted, own)
         else:
-            sizes = (layout.local_rows, num_bags, entries, sums, ragged, weighted)
-            compiled.lay_out_pooled(library, part[:3], route.owners, layout.routed, sizes, own)
+            given = *part[:3], len(part.ids), route.owners, *layout.routed
+            sizes = map(int, (layout.local_rows, num_bags, entries, sums, ragged, weighted))
+            library.sparrow_feed_lay_out_pooled(*given, *sizes, *own, _empty(3 * shards))
     home = Lookups(joined(slots), joined(slot_bags), joined(offsets), None, num_bags)
     back = Lookups(joined(bag_of), None, None, None, shards * sums)
     return Sent(joined(block), home, back, entries, sums, ragged, weighted)
@@ -129,8 +131,9 @@ def lay_out_rows(
         if library is None:
             _fill_rows(layout, part, route, rows, own)
         else:
-            sizes = (layout.local_rows, num_bags, slots.shape[1], rows, weighted)
-            compiled.lay_out_rows(library, part[:3], (route.owners, route.places), layout.routed, sizes, own)
+            given = *part[:3], len(part.ids), route.owners, route.places, *layout.routed
+            sizes = map(int, (layout.local_rows, num_bags, slots.shape[1], rows, weighted))
+            library.sparrow_feed_lay_out_rows(*given, *sizes, *own, _empty(shards * rows))
     back = Lookups(joined(back_bags), joined(back_slots), joined(back_offsets), joined(back_gains), shards * rows)
     return Sent(joined(send), lookups_of(parts, slots, entries > 0, weighted), back, rows, rows)
 
