@@ -166,7 +166,9 @@ class Converter:
         while True:  # a column whose rows differ in length is checked no further: it may hold other mistakes
             batch, problems = self.attempt(piece)
             if problems.rows is None or problems.first is None:
-                return self._block(batch), skipped
+                made = Block.of(batch, self.layout)
+                self.layout = self.layout or made.layout
+                return made, skipped
             if bad_rows == "error":
                 row, column, why = problems.first
                 raise DataError(why, rows.file, rows.place(first + row), column)
@@ -184,11 +186,6 @@ class Converter:
                 _, column, why = (0, "", "rows of the chunk do not fit together") if first is None else first
                 found.append((row, column, why, alone.to_pylist()[0]))
         return found
-
-    def _block(self, batch: Batch) -> Block:
-        made = Block.of(batch, self.layout)
-        self.layout = self.layout or made.layout
-        return made
 
     def attempt(self, piece: Any) -> tuple[Batch, Problems]:
         """Return all columns of a record batch, and the rows among them that cannot be used."""

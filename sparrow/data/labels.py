@@ -56,13 +56,11 @@ class LabelCheck:
     weight: str | None = None
     space: Label | None = None
 
-    def _outside(self, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-        wrong: npt.NDArray[np.bool_] = ~((labels >= 0) & (labels <= self.most))
-        return wrong | (labels != np.floor(labels)) if self.integers else wrong
-
     def refused(self, labels: npt.NDArray[np.float32], columns: Any) -> npt.NDArray[np.bool_]:
         """Return the mask of the rows whose labels the losses do not take."""
-        wrong = self._outside(labels)
+        wrong: npt.NDArray[np.bool_] = ~((labels >= 0) & (labels <= self.most))
+        if self.integers:
+            wrong |= labels != np.floor(labels)
         if not wrong.any():
             return wrong
         elsewhere = Problems(len(labels))  # the weight and the space report their own problems

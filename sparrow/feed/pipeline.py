@@ -46,10 +46,6 @@ def _no_work() -> bool:
     return False
 
 
-def _unchanged(batch: Batch) -> Batch:
-    return batch
-
-
 class Waits:
     """How a loop waits for batches.
 
@@ -354,7 +350,7 @@ class Pipeline(Generic[T]):
         prepare = self.prepare
         if isinstance(prepare, Prepare):
             return prepare
-        return OneByOne(cast("Callable[[Batch], T]", _unchanged if prepare is None else prepare))
+        return OneByOne(prepare or (lambda batch: cast("T", batch)))
 
     def _given(self, cut: Cut) -> list[Block] | Batch:
         """Return the rows of a batch, or its columns with negatives."""

@@ -348,14 +348,14 @@ class Reading:
     def _order(
         self, epoch: int, chunk: int, share: int, count: int, least: int
     ) -> Iterator[tuple[Portion, BufferPart | None]]:
-        """Yield the chunks to read from there on, in all epochs, and memory for the rows of each."""
-        while self.batching.epochs is None or epoch < self.batching.epochs:
-            yield from with_buffers(self._portions(epoch, share, count)[chunk:], self._rows_of, least)
-            epoch, chunk = epoch + 1, 0
+        """Yield the chunks to read from there on, in all epochs, and memory for the rows of each that is not cut."""
 
-    def _rows_of(self, portion: Portion) -> int | None:
-        """Return the rows that are converted to one place; a chunk that is cut has none."""
-        return self.reader.rows_of(portion.chunk) if portion.is_whole else None
+        def rows_of(portion: Portion) -> int | None:
+            return self.reader.rows_of(portion.chunk) if portion.is_whole else None
+
+        while self.batching.epochs is None or epoch < self.batching.epochs:
+            yield from with_buffers(self._portions(epoch, share, count)[chunk:], rows_of, least)
+            epoch, chunk = epoch + 1, 0
 
     @functools.cached_property
     def _letters(self) -> DeadLetters | None:

@@ -101,7 +101,7 @@ def read_column(
         if kind is not None:
             raise ConfigError(f"features['{name}']: {told} cannot be a feature; convert it to strings or numbers")
         return Reading(name, told, None, f"left out: {told}; convert it to strings or numbers")
-    if _is_nested(values.type):
+    if any(is_kind(values.type) for is_kind in (pa.types.is_struct, pa.types.is_map, pa.types.is_union)):
         if kind is not None:
             raise ConfigError(f"features['{name}']: {_NESTED.format(told)}, and give these a kind")
         return Reading(name, told, None, f"left out: {_NESTED.format(told)}")
@@ -237,11 +237,6 @@ def _look_like_ids(values: Any) -> bool:
 
 
 _NESTED: Final = "{} has values inside of values; make a column of each, with flatten() of an Arrow table for instance"
-
-
-def _is_nested(kind: Any) -> bool:
-    types = pa.types
-    return bool(types.is_struct(kind) or types.is_map(kind) or types.is_union(kind))
 
 
 def _parsed(texts: Any) -> Any | None:

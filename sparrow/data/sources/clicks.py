@@ -214,12 +214,10 @@ def write_criteo(log: ClickLog, path: str | Path) -> None:
         for table in reader.tables():
             columns = [table["label"].to_numpy().astype(np.int64).tolist()]
             columns += [[x or "" for x in table[f"count_{i}"].to_pylist()] for i in range(13)]
-            columns += [_hexadecimal(i, table[f"id_{i}"].to_numpy()) for i in range(26)]
+            for i in range(26):
+                ids = hash_integers(table[f"id_{i}"].to_numpy().astype(np.int64) + (i << 40))
+                columns.append([f"{value & 0xFFFFFFFF:08x}" for value in ids.tolist()])
             file.writelines("\t".join(map(str, row)) + "\n" for row in zip(*columns, strict=True))
-
-
-def _hexadecimal(field: int, ids: npt.NDArray[Any]) -> list[str]:
-    return [f"{value & 0xFFFFFFFF:08x}" for value in hash_integers(ids.astype(np.int64) + (field << 40)).tolist()]
 
 
 def _table(batch: Clicks.Batch) -> Any:

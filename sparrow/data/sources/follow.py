@@ -128,8 +128,7 @@ class FollowReader(GrowingReader):
     def look(self) -> list[Entry]:
         """Return the complete files that are new, in their order."""
         try:
-            found = [file for file in self._new() if _is_wanted(file)]
-            new = [str(file) for file in found if self._is_complete(file)]
+            new = [str(file) for file in self._new() if self._is_complete(file)]
         except OSError as error:  # of a store: the next look may succeed
             self.notes.append(f"{self._path} could not be listed, and is tried again: {error}")
             return []
@@ -155,6 +154,8 @@ class FollowReader(GrowingReader):
 
     def _is_complete(self, file: AnyPath) -> bool:
         marker = self._source.marker
+        if file.name.startswith((".", "_")) or file.name.endswith(UNFINISHED):
+            return False
         if marker is None:
             return file.stat().st_size > 0
         if file.name == marker or ("*" in marker and file.name.endswith(marker.replace("*", ""))):
@@ -231,7 +232,3 @@ class FollowReader(GrowingReader):
         """Return whether the marker of the end is there."""
         marker = self._source.end_marker
         return marker is not None and at(marker).exists()
-
-
-def _is_wanted(file: AnyPath) -> bool:
-    return not file.name.startswith((".", "_")) and not file.name.endswith(UNFINISHED)
