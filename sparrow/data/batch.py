@@ -61,7 +61,6 @@ class Batch:
         return self.cut(0, self.examples) if self.padding else self
 
     def take(self, rows: npt.NDArray[np.integer[Any]]) -> Batch:
-        """Return the given rows, in their order."""
         return self._map(lambda values: take(values, rows))
 
     def cut(self, start: int, stop: int) -> Batch:

@@ -206,7 +206,6 @@ def _column_of(words: npt.NDArray[np.int32], tail: Tail, bags: Sequence[Bag]) ->
 
 
 def _taken(tail: Tail, rows: npt.NDArray[np.int64]) -> Tail:
-    """Return the tails of the given rows."""
     lengths = np.diff(tail.starts)[rows]
     starts = offsets_of(lengths)
     words = feed.take_tails(tail.words, tail.starts, rows, int(starts[-1]))

@@ -123,7 +123,6 @@ class Label:
         return None if step is None else dataclasses.replace(step, limit=self.at_least)
 
     def refuse(self, kind: Any) -> str | None:
-        """Return the sentence on a column whose Arrow type cannot be read; None: it can."""
         return refuse_single("the column", kind)
 
     def convert(self, columns: Any, problems: Problems) -> Any:
@@ -214,7 +213,6 @@ class CandidateLabel(CheckedLabel):
         )
 
     def convert(self, columns: Any, problems: Problems) -> Ragged:
-        """Return `Ragged` float32."""
         flat = flatten(plain(columns.column(self.source_column)), self.separator)
         assert flat.offsets is not None  # or the column was refused
         inner, rows = Problems(len(flat.entries)), flat.rows

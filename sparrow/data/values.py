@@ -51,17 +51,14 @@ class Flat:
     offsets: Integers | None
 
     def row_of(self, entries: Integers) -> Integers:
-        """Return the rows that the given entries are in."""
         return entries if self.offsets is None else np.searchsorted(self.offsets, entries, side="right") - 1
 
     @property
     def lengths(self) -> Integers:
-        """The number of entries of each row."""
         return np.ones(len(self.entries), np.int64) if self.offsets is None else np.diff(self.offsets)
 
     @property
     def rows(self) -> Integers:
-        """The row of each entry."""
         if self.offsets is None:
             return np.arange(len(self.entries))
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))

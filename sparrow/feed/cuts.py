@@ -22,7 +22,6 @@ class Piece(NamedTuple):
     end: int
 
     def rows(self) -> Block:
-        """Return the rows, once they are made."""
         return self.window.rows().cut(self.begin, self.end)
 
 

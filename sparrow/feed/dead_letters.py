@@ -20,7 +20,6 @@ class DeadLetters:
         self._path, self._lock = Path(path), threading.Lock()
 
     def add(self, rows: Rows, converter: Converter) -> None:
-        """Add the rows of a chunk that cannot be used."""
         found: list[dict[str, Any]] = [
             {"file": rows.file, "place": place, "reason": why, "row": text} for place, why, text in rows.refused
         ]

@@ -305,7 +305,6 @@ class Pipeline(Generic[T]):
 
     @property
     def batches_ahead(self) -> int:
-        """The number of batches that are made early."""
         groups, size = self._groups
         return groups * size
 
@@ -320,8 +319,6 @@ class Pipeline(Generic[T]):
         return -(-ahead // size), size
 
     def _make(self, group: list[Cut], turns: Turns) -> Made[T]:
-        """Make some batches. Called by any thread."""
-
         def leave() -> None:
             for cut in group:
                 turns.leave(cut.number)

@@ -130,11 +130,9 @@ class Plan:
         self._made: dict[Any, Filled] = {}
 
     def is_copied(self, part: str, name: str) -> bool:
-        """Return whether compiled code copies a column from the rows."""
         return (part, name) in self._copies
 
     def keys(self, blocks: Sequence[Block]) -> dict[str, Array]:
-        """Return the keys of a batch of rows."""
         if not self._keys:
             return {}
         held = feed.pool.empty((1, len(self._keys), 2 * self.rows), np.int32)

@@ -69,7 +69,6 @@ class Content:
     user_id: str | None = None
 
     def lookups(self, ids: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the ids of a batch by lookup."""
         return {lookup: without_presence(ids[feature]) for lookup, feature in self.ids_of.items()}
 
 
@@ -371,7 +370,6 @@ class Preparer(Prepare[Prepared]):
 
 
 def _cut(keys: Mapping[str, npt.NDArray[np.int64]], examples: int) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the keys of the examples of a batch."""
     return {name: own[:examples] for name, own in keys.items()}
 
 

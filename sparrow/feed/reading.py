@@ -61,7 +61,6 @@ class Memory:
             self.most = max(self.most, self.used)
 
     def fits(self, nbytes: int) -> bool:
-        """Return whether ``nbytes`` more stay within the limit."""
         return self.used + nbytes <= self.limit
 
 
@@ -236,7 +235,6 @@ class Reading:
     def windows(
         self, start: Position, crew: Crew | None, memory: Memory, share: int = 0, count: int = 1
     ) -> Generator[Window, None, None]:
-        """Yield the windows of a share of the data, from the one of ``start``."""
         batching = self.batching
         epoch, chunk, skipped = start.epoch, start.chunk, start.skipped
         least = -(-batching.shuffle_rows // count)

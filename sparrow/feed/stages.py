@@ -28,7 +28,6 @@ class Stages:
 
     @contextlib.contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Count the time in a ``with`` block."""
         began = time.perf_counter()
         try:
             yield

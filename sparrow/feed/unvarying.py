@@ -58,7 +58,6 @@ class Unvarying:
 
     @property
     def is_due(self) -> bool:
-        """Whether `warnings` is due now."""
         return not self._is_done and self._rows >= ENOUGH
 
     def warnings(self) -> list[str]:

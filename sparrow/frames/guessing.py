@@ -70,11 +70,9 @@ class Guess:
         return configs.dumps(self.config)
 
     def save(self, path: str | Path) -> None:
-        """Write the config to a YAML file."""
         replace_file(Path(path), self.yaml().encode())
 
     def lines(self) -> list[str]:
-        """Return a line for each column, and the notes."""
         rows = self._rows()
         widths = [max((len(row[i]) for row in rows), default=0) for i in (0, 1)]
         lines = [f"{name:{widths[0]}}  {kind:{widths[1]}}  {words}" for name, kind, words in rows]
@@ -396,7 +394,6 @@ def _tasks(targets: Sequence[Target], matching: str | None, weight: str | None, 
 
 
 def _evaluation(targets: Sequence[Target], matching: bool, every: int, *, knows_item: bool) -> dict[str, Any]:
-    """Return the section ``evaluate``."""
     name = "loss" if matching or len(targets) > 1 else BEST_BY[targets[0].kind]
     if name == "log_loss" and is_calibrated(targets[0]):
         name = "calibrated_log_loss"

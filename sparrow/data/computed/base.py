@@ -47,7 +47,6 @@ class Computed(abc.ABC):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the data that it reads."""
         parts = [(given,) if isinstance(given, str) else given.columns for given in self.inputs]
         return tuple(dict.fromkeys(name for part in parts for name in part))
 

@@ -82,7 +82,6 @@ class Custom(Computed):
         return f"as the function '{self.function}' reads it"
 
     def compute(self, columns: Any, problems: Problems) -> Any:
-        """Return the result of the function as an Arrow array."""
         given = [column_of(argument, columns, problems) for argument in self.arguments]
         try:
             made = FUNCTIONS[self.function](*given, **self.options)

@@ -124,7 +124,6 @@ class Feature(abc.ABC):
         return None
 
     def renamed(self, name: str, table: str) -> Feature:
-        """Return the same feature with another name and a table of another name."""
         own: Any = self
         made: Feature = dataclasses.replace(own, name=name, table=table)
         return made
@@ -248,7 +247,6 @@ class ColumnFeature(Feature):
         return (self.id_column,) if self.compute is None else self.compute.columns
 
     def source(self, columns: Any, problems: Problems) -> Any:
-        """Return the Arrow array of the column, or the computed one."""
         return columns.column(self.id_column) if self.compute is None else self.compute.compute(columns, problems)
 
     def holds(self, column: str) -> Holds:

@@ -70,7 +70,6 @@ class ComboFeature(SparseFeature):
 
     @property
     def combiner(self) -> str | None:
-        """A row holds one id: nothing to combine."""
         return None
 
     def holds(self, column: str) -> Holds:

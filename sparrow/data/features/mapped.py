@@ -259,7 +259,6 @@ class MappedIds(ColumnFeature, SparseFeature):
         return dataclasses.replace(parsed, bad=~known if unread is None else ~known | unread, why=why)
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """Return the compiled conversion from entries to row numbers, or to raw ids."""
         if self.compute is not None or not all(is_compiled(kinds[column]) for column in self.columns):
             return None
         element, is_raw = element_type(kinds[self.id_column]), self.dynamic is not None

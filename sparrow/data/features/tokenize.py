@@ -132,7 +132,6 @@ class TokenizeFeature(ColumnFeature, SparseFeature):
         return Tokenizer(data, where)
 
     def hold_words(self, words: Words) -> None:
-        """Take the tokenizer from memory: the file may have changed by its first use."""
         self.__dict__["words"] = words
 
     @property

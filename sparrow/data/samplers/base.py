@@ -88,7 +88,6 @@ class Choice:
         return logs
 
     def __call__(self, bits: U64) -> npt.NDArray[np.int64]:
-        """Return a thing for each of the random bits."""
         if self._limits is None:
             return (bits % np.uint64(self.size)).astype(np.int64)
         return np.searchsorted(self._limits, chances(bits), side="right")

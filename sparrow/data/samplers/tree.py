@@ -59,7 +59,6 @@ class TreeForm:
 
     @classmethod
     def of_parents(cls, nodes: Items, parents: npt.NDArray[np.int64]) -> TreeForm:
-        """Return the tree of nodes and the keys of their parents."""
         parent = nodes.find(parents).astype(np.int64)
         if (parent < 0).any():
             raise DataError(f"the parent of node {int(np.argmin(parent))}, counted from 0, is no node", nodes.where)

@@ -111,7 +111,6 @@ class Reader(abc.ABC):
         """Return the rows of one chunk. Called by several threads at a time."""
 
     def tables(self, bad_rows: BadRows = "error") -> Iterator[Any]:
-        """Yield the Arrow table of each chunk."""
         for chunk in range(self.num_chunks):
             yield self.read(chunk, bad_rows).table
 

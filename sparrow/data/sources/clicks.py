@@ -150,7 +150,6 @@ class ClickLog(Source):
         return float(metric.compute(state))
 
     def features(self, embedding_dim: int = 16) -> list[Feature]:
-        """Return features of the counts' logarithms, and of the ids."""
         counts: list[Feature] = [RawFeature(f"count_{i}", log=True) for i in range(self.counts)]
         ids = (f"id_{i}" for i in range(self.fields))
         return counts + [IdFeature(name, num_buckets=self.ids, embedding_dim=embedding_dim) for name in ids]

@@ -72,7 +72,6 @@ class Follow(Growing):
 
     @property
     def files(self) -> Source:
-        """The source that reads such files."""
         return self.source if self.source is not None else source_of(self.path)
 
     def open(self, columns: Sequence[str]) -> Reader:
@@ -85,14 +84,12 @@ class Follow(Growing):
         return self.read_with(reader.first).column_names()
 
     def read_with(self, file: str) -> Source:
-        """Return the source of one file."""
         files: Any = self.files
         made: Source = dataclasses.replace(files, path=file)
         return made
 
     @property
     def ending(self) -> Ending:
-        """When the stream ends, and batches end early."""
         return Ending(self.end_idle_seconds, seconds_of(self.end_at), self.cut_seconds)
 
 
@@ -100,7 +97,6 @@ class FollowReader(GrowingReader):
     """The chunks of files, as they appear."""
 
     def __init__(self, source: Follow, columns: Sequence[str]) -> None:
-        """Wait for the first file."""
         super().__init__(source.ending, source.poll_seconds)
         self._source, self._columns = source, list(columns)
         self._taken: set[str] = set()
@@ -229,6 +225,5 @@ class FollowReader(GrowingReader):
         self._taken = set()
 
     def has_ended(self) -> bool:
-        """Return whether the marker of the end is there."""
         marker = self._source.end_marker
         return marker is not None and at(marker).exists()

@@ -197,7 +197,6 @@ class GrowingReader(Reader):
         return kind
 
     def flight(self, chunk: int, column: str) -> Flight:
-        """Return the place of a chunk among all that may hold the watermark back."""
         with self._lock:
             held = self._chunks[chunk]
         return self.flight_of(held.mark["next"], held.own, column)

@@ -133,7 +133,6 @@ class _HeldOutReader(ReaderOver):
         return held_out
 
     def _begin(self, column: str) -> float:
-        """Return the time from which on rows are held out."""
         key = self.inner.fingerprint, column, self._held_out.share
         with _LOCK:
             if key not in _BEGINS:

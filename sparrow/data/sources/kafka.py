@@ -97,7 +97,6 @@ class Kafka(Growing):
         seconds_of(self.end_at)
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Wait for the first messages."""
         return KafkaReader(self, columns)
 
     def column_names(self) -> list[str]:

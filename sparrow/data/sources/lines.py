@@ -67,7 +67,6 @@ class TextFile:
         return [data[a : b - data.endswith(b"\n", a, b)] for a, b in itertools.pairwise(ends)]
 
     def count(self, start: int, end: int) -> int:
-        """Return the number of rows in a stretch."""
         if self._quote is None:
             return self.read(start, end).count(b"\n")
         count, last = 0, start

@@ -72,7 +72,6 @@ class ParquetReader(Reader):
 
     @property
     def fingerprint(self) -> str:
-        """The files' names and content, as `content.fingerprint` covers it."""
         return fingerprint(self._files)
 
     @property

@@ -168,7 +168,6 @@ class TextReader(Reader):
 
     @property
     def fingerprint(self) -> str:
-        """The files' names and content, as `content.fingerprint` covers it, and their chunks."""
         return fingerprint(self._files, self._source.chunk_bytes)
 
     @property

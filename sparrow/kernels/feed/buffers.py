@@ -136,7 +136,6 @@ class Arrays:
         ] = {}  # by id, with the stand-in, which keeps its id
 
     def store(self, shape: tuple[int, ...], dtype: str) -> Stored:
-        """Return the next array in the buffer."""
         made = Stored(self.words, shape, dtype)
         self.words = after(self.words + math.prod(shape))
         return made

@@ -62,7 +62,6 @@ class ColumnFilling:
         self._raw = np.array(_stacks(stacks, self._held), np.int64)
 
     def fill(self, columns: Sequence[Column], batch: npt.NDArray[np.int32]) -> bool:
-        """Write a batch; False: something is wrong with a column."""
         loaded = library()
         if loaded is None:
             return plain.fill_columns(self._stacks, columns, batch)
