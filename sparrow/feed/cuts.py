@@ -64,6 +64,12 @@ def cuts(
     held: list[Piece] = []  # rows that wait for more
     spent = 0.0  # their cost
     freed = 0  # memory of windows that are no longer needed
+
+    def made(pieces: list[Piece], after: Position, seen: int, late: int = 0) -> Cut:
+        nonlocal count, freed
+        count, own, freed = count + 1, freed, 0
+        return Cut(pieces, count, dataclasses.replace(after, batches=count), seen, own, late)
+
     for window in windows:
         if window is None:
             yield None
@@ -73,9 +79,7 @@ def cuts(
         if held and held[0].window.start.epoch != at.epoch:
             freed += _reserved(held)
             if not drop_remainder:
-                count += 1
-                yield Cut(held, count, dataclasses.replace(at, row=0, batches=count), seen - window.skipped, freed)
-                freed = 0
+                yield made(held, dataclasses.replace(at, row=0), seen - window.skipped)
             held, spent = [], 0.0
         waiting = sum(piece.end - piece.begin for piece in held)
         costs = None if cost is None else window.rows().column(("weights", cost.column)).astype(np.float64)
@@ -93,9 +97,7 @@ def cuts(
             taken, waiting, held, spent = taken + more, 0, [], 0.0
             if taken == end:
                 freed += window.nbytes
-            count += 1
-            yield Cut(pieces, count, dataclasses.replace(at, row=taken, batches=count), seen, freed, window.late)
-            freed = 0
+            yield made(pieces, dataclasses.replace(at, row=taken), seen, window.late)
         if taken < end:
             held.append(Piece(window, taken, end))
             spent += 0.0 if costs is None else float(costs[taken:].sum())
@@ -103,14 +105,12 @@ def cuts(
             freed += window.nbytes
         taken = 0
         if window.cut is not None and held and not drop_remainder:
-            count += 1
             freed += _reserved(held)
-            yield Cut(held, count, dataclasses.replace(window.cut, batches=count), seen, freed, window.late)
-            held, spent, freed = [], 0.0, 0
+            yield made(held, window.cut, seen, window.late)
+            held, spent = [], 0.0
     if held and not drop_remainder:
-        first = held[0].window.start
-        after = dataclasses.replace(first, epoch=first.epoch + 1, chunk=0, row=0, skipped=seen, batches=count + 1)
-        yield Cut(held, count + 1, after, seen, freed + _reserved(held))
+        first, freed = held[0].window.start, freed + _reserved(held)
+        yield made(held, dataclasses.replace(first, epoch=first.epoch + 1, chunk=0, row=0, skipped=seen), seen)
 
 
 def together(batches: Iterator[Cut | None], most: int) -> Iterator[list[Cut]]:
