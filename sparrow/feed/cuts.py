@@ -139,7 +139,7 @@ def _reserved(pieces: Sequence[Piece]) -> int:
     return sum(piece.window.nbytes for piece in pieces)
 
 
-def told(
+def announced(
     windows: Iterator[Window], share: int, start: Position, epoch: int, division: Division
 ) -> Generator[Window, None, None]:
     """Yield the windows of a share, and tell the other processes the rows of each.

@@ -31,7 +31,7 @@ from sparrow.data import (
 )
 from sparrow.feed.batching import Batching, Position, SharePosition
 from sparrow.feed.crew import NAME, Crew, Job, default_threads, do, join
-from sparrow.feed.cuts import Cut, Merged, cuts, together, told
+from sparrow.feed.cuts import Cut, Merged, announced, cuts, together
 from sparrow.feed.prepare import Made, OneByOne, Prepare, Turns
 from sparrow.feed.reading import Memory, Reading, WaitInterrupted, Window
 from sparrow.feed.shares import Division
@@ -293,7 +293,7 @@ class Pipeline(Generic[T]):
             at = start.of_share(share)
             made = windows(share, at)
             if division.peers is not None and reading.rows is None and not begin:
-                made = told(made, share, at, start.epoch, division)
+                made = announced(made, share, at, start.epoch, division)
             own = cuts(made, at, batch_size // division.shares, drop_remainder=False)
             shares[share] = (cut for cut in own if cut is not None)
         merged = Merged(

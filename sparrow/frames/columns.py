@@ -92,25 +92,25 @@ def read_column(
         values = values.dictionary_decode()
     if pa.types.is_string_view(values.type):
         values = values.cast(pa.large_string())
-    told = str(values.type)
+    shown = str(values.type)
     if kind == "skip":
-        return Reading(name, told, None, "left out, as asked")
+        return Reading(name, shown, None, "left out, as asked")
     if kind is None and values.null_count == len(values):
-        return Reading(name, told, None, "left out: it holds no values")
+        return Reading(name, shown, None, "left out: it holds no values")
     if isinstance(values.type, pa.BaseExtensionType):  # periods and intervals of pandas
         if kind is not None:
-            raise ConfigError(f"features['{name}']: {told} cannot be a feature; convert it to strings or numbers")
-        return Reading(name, told, None, f"left out: {told}; convert it to strings or numbers")
+            raise ConfigError(f"features['{name}']: {shown} cannot be a feature; convert it to strings or numbers")
+        return Reading(name, shown, None, f"left out: {shown}; convert it to strings or numbers")
     if any(is_kind(values.type) for is_kind in (pa.types.is_struct, pa.types.is_map, pa.types.is_union)):
         if kind is not None:
-            raise ConfigError(f"features['{name}']: {_NESTED.format(told)}, and give these a kind")
-        return Reading(name, told, None, f"left out: {_NESTED.format(told)}")
+            raise ConfigError(f"features['{name}']: {_NESTED.format(shown)}, and give these a kind")
+        return Reading(name, shown, None, f"left out: {_NESTED.format(shown)}")
     own = _Column(name, values, complete, embedding_dim)
     if is_list(values.type):
         feature, words = own.of_lists(kind)
     else:
         feature, words = own.of_values(kind)
-    return Reading(name, told, feature, words)
+    return Reading(name, shown, feature, words)
 
 
 Made = tuple[Feature | None, str]
@@ -197,8 +197,8 @@ class _Column(NamedTuple):
             return IdFeature(self.name, vocabulary=words, **fields), f"{bag}ids, a vocabulary of {len(words):,}"
         buckets = _round_up(max(4 * len(known), SOME) if self.complete else max(10 * len(known), MAX_WORDS))
         shared = -math.expm1(-len(known) / buckets)
-        told = f"{len(known):,} ids" if self.complete else f"{len(known):,} ids so far"
-        words_ = f"{bag}{told}, hashed into {buckets:,} rows; about {shared:.0%} share a row"
+        shown = f"{len(known):,} ids" if self.complete else f"{len(known):,} ids so far"
+        words_ = f"{bag}{shown}, hashed into {buckets:,} rows; about {shared:.0%} share a row"
         return IdFeature(self.name, hash_bucket_size=buckets, **fields), words_
 
     def _number(self, values: Any) -> Made:

@@ -159,7 +159,7 @@ def schema_of_many_levels(file):
     changed(file.footer, f2=(STRUCT, [root, *[deep] * 100_000, leaf]))
 
 
-@case("the schema has fewer columns than it says", place="")
+@case("the schema has fewer columns than its root", place="")
 def schema_that_ends_early(file):
     changed(file.footer[2][1][1][0], f5=2**31 - 1)
 

@@ -196,8 +196,8 @@ class KafkaReader(GrowingReader):
         if not self._is_assigned:
             self._client.assign(_partitions(self._next))
             self._is_assigned = True
-        room = self._source.chunk_rows - len(self._buffer)
-        came = self._messages(self._client, room)
+        left = self._source.chunk_rows - len(self._buffer)
+        came = self._messages(self._client, left)
         if came and not self._buffer:
             self._since = time.monotonic()
         self._buffer += came

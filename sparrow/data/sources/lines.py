@@ -151,8 +151,8 @@ def _unpacked(path: AnyPath) -> Path:
                 out.write(block)
     except (OSError, pa.ArrowException) as error:
         Path(name).unlink(missing_ok=True)
-        room = "" if getattr(error, "errno", None) is None else f" to {tempfile.gettempdir()} (set TMPDIR for another)"
-        raise DataError(f"cannot be unpacked{room}: {error}", str(path)) from None
+        where = "" if getattr(error, "errno", None) is None else f" to {tempfile.gettempdir()} (set TMPDIR for another)"
+        raise DataError(f"cannot be unpacked{where}: {error}", str(path)) from None
     return Path(name)
 
 

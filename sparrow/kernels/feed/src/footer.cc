@@ -141,7 +141,7 @@ class FooterReader {
       while (!above.empty() && above.back().left == 0) above.pop_back();
       is_over = above.empty();
     });
-    if (in_.ok() && !is_over) refuse("the schema has fewer columns than it says");
+    if (in_.ok() && !is_over) refuse("the schema has fewer columns than its root");
   }
 
   void leaf(const Element& own, const Group& levels, const Thrift::Bytes& name) {
