@@ -96,9 +96,7 @@ class Block:
         """Return the same rows, one after the other in memory."""
         if self.order is None:
             return self
-        words = feed.take_rows(self.words, self.order)
-        if words is None:
-            words = np.take(self.words, self.order, axis=0)
+        words = np.take(self.words, self.order, axis=0)
         tail = None if self.tail is None else _taken(self.tail, self.order)
         return Block(self.layout, words, tail, {name: take(v, self.order) for name, v in self.others.items()})
 

@@ -324,7 +324,7 @@ def test_bags_move_with_their_rows(rows, kinds, data):
     for is_compiled in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not is_compiled:
-                for name in ("bags", "take_tails", "take_rows"):
+                for name in ("bags", "take_tails"):
                     patch.setattr(f"sparrow.kernels.feed.{name}", lambda *_: None)
             block = Block.of(batch)
             moved = concatenate([block, block.take(order).cut(*cut), block.cut(rows // 2, rows)]).to_batch()

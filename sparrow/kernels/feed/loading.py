@@ -42,7 +42,6 @@ SIGNATURES: Final = {
     "sparrow_feed_read_text": "n nnnnpp",
     "sparrow_feed_shuffled": "n nup",
     "sparrow_feed_numbered": "n pnp",
-    "sparrow_feed_take_rows": "- pnpnp",
     "sparrow_feed_take_tails": "- pppnp",
     "sparrow_feed_bags": "- pnppnpnpp",
     "sparrow_feed_fill": "n ppnp",

@@ -29,17 +29,6 @@ def numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     return np.unique(keys, return_inverse=True)[1].astype(np.int32)
 
 
-def take_rows(words: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | None:
-    """Return the given rows of a matrix; all of them must be in range."""
-    loaded = library()
-    if loaded is None or not words.flags.c_contiguous:
-        return None
-    rows, width = np.ascontiguousarray(rows, np.int64), words.shape[1]
-    out = pool.empty((len(rows), width), np.int32)
-    loaded.sparrow_feed_take_rows(words, width, rows, len(rows), out)
-    return out
-
-
 def take_tails(
     tail: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], total: int
 ) -> npt.NDArray[np.int32] | None:

@@ -63,15 +63,6 @@ SPARROW_API int64_t sparrow_feed_shuffled(int64_t count, uint64_t key, int64_t* 
   }
 }
 
-// Rows of `width` words in another order.
-SPARROW_API void sparrow_feed_take_rows(const int32_t* words, int64_t width, const int64_t* rows, int64_t count,
-                                        int32_t* out) {
-  for (int64_t i = 0; i < count; ++i) {
-    if (i + 8 < count) __builtin_prefetch(words + rows[i + 8] * width);
-    std::memcpy(out + i * width, words + rows[i] * width, width * sizeof(int32_t));
-  }
-}
-
 // The tails of `rows`, one after the other; `out` has space for them: starts[rows[i] + 1] - starts[rows[i]] words each.
 SPARROW_API void sparrow_feed_take_tails(const int32_t* tail, const int64_t* starts, const int64_t* rows, int64_t count,
                                          int32_t* out) {
