@@ -97,34 +97,27 @@ def alike(rows: Rows, like: Mapping[str, Any], separators: Mapping[str, str]) ->
     """
     table = rows.table
     for place, field in enumerate(table.schema):
-        wanted = like.get(field.name)
-        if wanted is not None and is_list(wanted) and is_text(field.type) and field.name in separators:
-            column = flattened(table[place], separators[field.name], element_type(wanted), rows, field.name)
-            table = table.set_column(place, field.name, column)
+        if (wanted := like.get(field.name)) is None:
             continue
-        is_same = wanted is None or is_text(element_type(wanted)) == is_text(element_type(field.type))
-        if wanted is not None and (is_list(wanted) != is_list(field.type) or (is_list(wanted) and not is_same)):
+        kind, column = element_type(wanted), table[place]
+        is_same = is_text(kind) == is_text(element_type(field.type))
+        is_cut = is_list(wanted) and is_text(field.type) and field.name in separators
+        if not is_cut and (is_list(wanted) != is_list(field.type) or (is_list(wanted) and not is_same)):
             raise DataError(f"holds {field.type}, the examples {wanted}; make them alike", rows.file, column=field.name)
-        if is_same:
+        if is_same and not is_cut:
             continue
-        column = table[place]
-        column = column.cast(element_type(field.type)) if pa.types.is_dictionary(field.type) else column
         try:
-            column = column.cast(pa.string() if is_text(element_type(wanted)) else element_type(wanted))
+            if is_cut:
+                present = pc.if_else(pc.equal(column, ""), None, column)
+                column = pc.split_pattern(present, separators[field.name]).cast(pa.list_(kind))
+            else:
+                column = column.cast(element_type(field.type)) if pa.types.is_dictionary(field.type) else column
+                column = column.cast(pa.string() if is_text(kind) else kind)
         except pa.ArrowInvalid as error:
-            why = f"cannot be read as {element_type(wanted)}, which the examples hold: {error}"
+            why = f"cannot be read as {'lists of ' * is_cut}{kind}, which the examples hold: {error}"
             raise DataError(why, rows.file, column=field.name) from None
         table = table.set_column(place, field.name, column)
-    return Rows(table, rows.file, rows.place, rows.skipped)
-
-
-def flattened(column: Any, separator: str, kind: Any, rows: Rows, name: str) -> Any:
-    """Return a column of separated strings as lists of the examples' type."""
-    try:
-        return pc.split_pattern(pc.if_else(pc.equal(column, ""), None, column), separator).cast(pa.list_(kind))
-    except pa.ArrowInvalid as error:
-        why = f"cannot be read as lists of {kind}, which the examples hold: {error}"
-        raise DataError(why, rows.file, column=name) from None
+    return dataclasses.replace(rows, table=table)
 
 
 Keys = npt.NDArray[np.int64]

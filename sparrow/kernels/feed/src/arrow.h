@@ -82,7 +82,6 @@ struct Leaf {
   std::vector<Leaf> partly;       // the words of the segments that have places, where others have values; at most one
 
   bool is_text() const { return is_one_of(type, "uU"); }
-  bool is_integer() const { return is_one_of(type, "cCsSiIlL"); }
   bool is_missing(int64_t i) const {
     return valid != nullptr && !(valid[(offset + i) >> 3] >> ((offset + i) & 7) & 1);
   }
