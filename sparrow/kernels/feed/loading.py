@@ -16,19 +16,6 @@ from sparrow.kernels.native.compiler import CompileError, levels, library_name
 from sparrow.kernels.warning import warn_once
 
 FOLDER = pathlib.Path(__file__).parent / "src"
-SOURCES = (
-    "convert.cc",
-    "fill.cc",
-    "footer.cc",
-    "order.cc",
-    "pool.cc",
-    "read.cc",
-    "route.cc",
-    "shorts.cc",
-    "text_index.cc",
-    "tile.cc",
-    "unpack.cc",
-)
 SIGNATURES: Final = {
     "sparrow_pool_take": "n n",
     "sparrow_pool_give": "- nn",
@@ -96,15 +83,11 @@ def struct_fields(text: str) -> list[tuple[str, Any]]:
     return made
 
 
-def content() -> str:
-    """All code, for hashing."""
-    return "\n".join(path.read_text() for path in sorted(FOLDER.iterdir()) if path.suffix in (".cc", ".h"))
-
-
 def job() -> tuple[str, str, tuple[str, ...]]:
     """Name of the library, the instruction set it is compiled for, and its sources."""
-    level = levels()[0]
-    return library_name("feed", level, content()), level, tuple(str(FOLDER / name) for name in SOURCES)
+    level, files = levels()[0], sorted(FOLDER.glob("*.[ch]*"))
+    name = library_name("feed", level, "\n".join(path.read_text() for path in files))
+    return name, level, tuple(str(path) for path in files if path.suffix == ".cc")
 
 
 @functools.cache
