@@ -248,27 +248,21 @@ def numbers(entries: Any) -> Parsed:
     entries = plain(entries)
     if is_text(entries.type):
         parsed = _from_text(entries, pa.float64(), "a number")
-        values, missing, bad, why = parsed.values, parsed.missing, parsed.bad, parsed.why
     else:
         kind = entries.type
         if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
             entries = entries.cast(pa.uint8() if pa.types.is_boolean(kind) else pa.float64())
-        values = _filled(entries, 0).astype(np.float64)
-        missing, bad, why = _missing(entries), None, str
-    if pa.types.is_integer(entries.type):
-        return Parsed(values, missing, bad, why)
-    finite = np.isfinite(values)
-    if finite.all():
-        return Parsed(values, missing, bad, why)
-    nan, infinite, explain = np.isnan(values), np.isinf(values), why
-    missing = nan if missing is None else missing | nan
-    bad = infinite if bad is None else bad | infinite
-    original = values
+        parsed = Parsed(_filled(entries, 0).astype(np.float64), _missing(entries))
+    values, infinite = parsed.values, np.isinf(parsed.values)
+    if np.isfinite(values).all():
+        return parsed
+    missing = np.isnan(values) if parsed.missing is None else np.isnan(values) | parsed.missing
+    bad = infinite if parsed.bad is None else infinite | parsed.bad
     return Parsed(
-        np.where(finite, values, 0.0),
+        np.where(np.isfinite(values), values, 0.0),
         missing,
         bad if bad.any() else None,
-        lambda i: f"{original[i]:g} is not a finite number" if infinite[i] else explain(i),
+        lambda i: f"{values[i]:g} is not a finite number" if infinite[i] else parsed.why(i),
     )
 
 
