@@ -82,13 +82,11 @@ class BlockLayout:
       places: the places of columns with a fixed number of values.
       bags: the columns of bags, in the order in which their ids follow each other in a row's tail.
       width: the number of words.
-      used: the number of words in use.
     """
 
     places: Mapping[Name, Place]
     bags: Mapping[Name, Bag]
     width: int
-    used: int
 
     @classmethod
     def of(cls, batch: Batch, bags: Collection[Name] | None = None) -> BlockLayout:
@@ -127,7 +125,7 @@ class BlockLayout:
             for i, (column, values) in enumerate(ragged.items())
         }
         word += len(in_tail)
-        return cls(places, in_tail, padded(word + word % 2 if wide else word), word)
+        return cls(places, in_tail, padded(word + word % 2 if wide else word))
 
 
 def padded(words: int) -> int:
