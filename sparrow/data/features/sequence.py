@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 
 from sparrow.data.batch import Values
@@ -79,8 +78,9 @@ class SequenceFeature(MappedIds):
         self._refuse_several(columns, problems)
         ids, there, flat = self._read(columns, problems)
         if self.pooling is None and flat.offsets is not None:
-            if self.dynamic is not None:
-                self._refuse_missing(flat, ~there, problems)
+            if self.dynamic is not None:  # every number may be a raw id, so that none can stand for a missing one
+                why = f"an id of the sequence is missing; give the feature '{self.name}' a default, or a pooling"
+                problems.add(self.id_column, flat.row_of(np.flatnonzero(~there)), lambda _: why)
             else:
                 there[:] = True
         bags = kept_ids(ids, there, flat)
@@ -89,15 +89,6 @@ class SequenceFeature(MappedIds):
     def _entries(self, columns: Any, problems: Problems) -> Flat:
         flat = super()._entries(columns, problems)
         return flat if self.default is None else with_one_entry(flat)[0]
-
-    def _refuse_missing(self, flat: Flat, missing: npt.NDArray[np.bool_], problems: Problems) -> None:
-        """Add the rows that lack an id to the problems: every number may be a raw id, so that none can stand for it."""
-        at = np.flatnonzero(missing)
-        problems.add(
-            self.id_column,
-            flat.row_of(at),
-            lambda i: f"an id of the sequence is missing; give the feature '{self.name}' a default, or a pooling",
-        )
 
     def _refuse_several(self, columns: Any, problems: Problems) -> None:
         """Add the rows with an element of several ids to the problems."""
@@ -108,12 +99,9 @@ class SequenceFeature(MappedIds):
             return
         several = pc.fill_null(pc.match_substring(flat.entries, self.value_separator), False)
         at = np.flatnonzero(several.to_numpy(zero_copy_only=False))
-        if at.size:
-            problems.add(
-                self.id_column,
-                flat.row_of(at),
-                lambda i: (
-                    f"feature '{self.name}' takes one id per element, got {shown(flat.entries[int(at[i])].as_py())}; "
-                    "keep one of them"
-                ),
-            )
+        takes, entries = f"feature '{self.name}' takes one id per element, got", flat.entries
+        problems.add(
+            self.id_column,
+            flat.row_of(at),
+            lambda i: f"{takes} {shown(entries[int(at[i])].as_py())}; keep one of them",
+        )
