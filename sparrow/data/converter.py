@@ -44,14 +44,9 @@ class Converter:
         keys: Sequence[str] = (),
         times: Sequence[str] = (),
     ) -> None:
-        """Take the columns.
+        """Take the columns: inputs, labels (by column or as `Label`), sample weights, and keys that group rows.
 
-        Args:
-          features: the model's inputs.
-          labels: the labels, by column name or as `Label`.
-          weights: columns of sample weights.
-          keys: columns of integers or strings that group rows, such as sessions.
-          times: columns of integers, which are among the keys of a batch.
+        ``times``: columns of integers, which are among the keys of a batch.
         """
         for field, names in (("labels", labels), ("weights", weights), ("keys", keys)):
             if isinstance(names, str):
@@ -205,10 +200,8 @@ class Compiled:
     """Conversion of rows of one schema. Unknown kinds and malformed rows are left to the reference.
 
     Attributes:
-      layout: the layout of the blocks.
-      schema: the schema of the record batches; strings may come as dictionaries instead.
-      steps: the compiled conversions.
-      outputs: of each step, its column and the transform of its numbers.
+      layout, schema: of the blocks, and of the record batches; strings may come as dictionaries instead.
+      steps, outputs: the compiled conversions, and the column of each with the transform of its numbers.
       rest: the features and labels that have no compiled conversion, by column.
       checked: the labels whose losses take a certain range only.
     """

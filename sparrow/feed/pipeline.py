@@ -47,13 +47,10 @@ def _no_work() -> bool:
 
 
 class Waits:
-    """How a loop waits for batches.
+    """How a loop waits for batches; ``seconds``: that they were waited for, while the device was idle.
 
-    Attributes:
-      seconds: that batches were waited for, while the device was idle.
-      is_idle: returns whether the device is idle, as far as the loop knows.
-      interrupted: returns whether to stop waiting for a batch.
-      idle: called now and then while a batch is waited for.
+    ``is_idle`` returns whether the device is, as far as the loop knows, ``interrupted`` whether to stop waiting;
+    ``idle`` is called now and then while a batch is waited for.
     """
 
     def __init__(self) -> None:

@@ -54,8 +54,7 @@ class Content:
       alike: the groups of sequences whose lengths must agree, with their features.
       label_lengths: the labels that have a number for each candidate of an example, after a sequence of candidates.
       most_candidates: the most candidates of an example; None: it is one candidate.
-      keys: the columns of keys that losses compare, such as sessions.
-      classes: the labels that are classes.
+      keys, classes: the columns of keys that losses compare, such as sessions; the labels that are classes.
       item_id, user_id: the keys of the item that an example chose and of its user, for two towers; None: not known.
     """
 

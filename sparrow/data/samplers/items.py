@@ -29,11 +29,9 @@ class Items:
 
     Attributes:
       rows: the features of the items, and their ids as the key `ID`.
-      labels: columns of numbers by name.
-      more_keys: further columns of keys by name.
+      labels, more_keys: columns of numbers, and further ones of keys, by name.
       choice: draws of items, in proportion to their weights if these are given.
-      where: the file, for errors.
-      fingerprint: of the source.
+      where, fingerprint: the file, for errors, and the fingerprint of the source.
     """
 
     def __init__(

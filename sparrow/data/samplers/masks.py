@@ -37,15 +37,10 @@ class Masks(Sampler):
         seed: int = 0,
         sampler: Sampler | None = None,
     ) -> None:
-        """Convert a row without values, once.
+        """Convert a row of the features without values, once; ``kinds``: the types of their columns.
 
-        Args:
-          features: the features to hide.
-          kinds: the types of their columns.
-          share: the chance of an example.
-          negatives_share: the chance of a drawn item, or of an example of a drawn node.
-          seed: the seed of the draws.
-          sampler: draws negatives first.
+        ``share``: the chance of an example; ``negatives_share``: of a drawn item, or an example of a drawn node.
+        ``sampler``: draws negatives first.
         """
         self.share, self.negatives_share, self.seed, self.sampler = share, negatives_share, seed, sampler
         self._missing: dict[tuple[str, str], Values] = {}

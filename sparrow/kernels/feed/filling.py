@@ -24,15 +24,10 @@ class Filling:
         copies: Sequence[tuple[int, int, int]],
         slot_words: int,
     ) -> None:
-        """Describe a batch.
+        """Describe a batch: columns of bags, stacks, and other columns of a row of ``width`` words.
 
-        Args:
-          width: the words of a row.
-          columns: of each column of bags, the word of its length, the words of an id with its weight, and whether
-            it has weights.
-          stacks: the stacks.
-          copies: of other columns, the first word in a row, the number of words, and the place in the buffer.
-          slot_words: words from one batch of the buffer to the next.
+        ``columns``: the word of the length, the words of an id with its weight, and whether it has weights. ``copies``:
+        the first word in a row, the number of words, and the place in the buffer, of ``slot_words`` for each batch.
         """
         self.num_columns, held = len(columns), _Held()
         raw = _stacks(stacks, held)
