@@ -158,8 +158,7 @@ class Label:
             at,
             lambda i: f"label '{self.name}' reads bits of integers from 0 to 2**53, got {x[at[i]]:g}",
         )
-        found: npt.NDArray[np.bool_] = np.where(bad, 0, x).astype(np.int64) & (self.bitmask or 0) != 0
-        return found
+        return np.asarray(np.where(bad, 0, x).astype(np.int64) & (self.bitmask or 0) != 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,5 +287,4 @@ def required_numbers(columns: Any, column: str, what: str, problems: Problems) -
     """Return one number per row; a missing one is a problem."""
     parsed = numbers(plain(columns.column(column)))
     parsed.report(column, problems, missing=f"{what} {_ABSENT}")
-    values: npt.NDArray[np.float64] = parsed.values
-    return values
+    return np.asarray(parsed.values)

@@ -296,15 +296,13 @@ def _is_empty(texts: Any) -> Any:
 def _missing(entries: Any) -> npt.NDArray[np.bool_] | None:
     if not entries.null_count:
         return None
-    mask: npt.NDArray[np.bool_] = entries.is_null().to_numpy(zero_copy_only=False)
-    return mask
+    return np.asarray(entries.is_null().to_numpy(zero_copy_only=False))
 
 
 def _filled(entries: Any, value: float) -> npt.NDArray[Any]:
     if entries.null_count:
         entries = entries.fill_null(pa.scalar(value).cast(entries.type))
-    result: npt.NDArray[Any] = entries.to_numpy(zero_copy_only=False)
-    return result
+    return np.asarray(entries.to_numpy(zero_copy_only=False))
 
 
 def plain_kind(kind: Any) -> Any:

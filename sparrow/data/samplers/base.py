@@ -84,8 +84,7 @@ class Choice:
     @functools.cached_property
     def _log_shares(self) -> npt.NDArray[np.float64]:
         weights = np.ones(self.size) if self.weights is None else self.weights
-        logs: npt.NDArray[np.float64] = np.log(np.maximum(weights, weights[weights > 0].min()) / weights.sum())
-        return logs
+        return np.asarray(np.log(np.maximum(weights, weights[weights > 0].min()) / weights.sum()))
 
     def __call__(self, bits: U64) -> npt.NDArray[np.int64]:
         if self._limits is None:

@@ -110,8 +110,7 @@ class _HeldOutReader(ReaderOver):
         if cut.time is not None:
             times = numbers_of(table[cut.time].combine_chunks(), cut.time)
             with np.errstate(invalid="ignore"):
-                newest: npt.NDArray[np.bool_] = times >= self._begin(cut.time)
-            return newest
+                return np.asarray(times >= self._begin(cut.time))
         if cut.by is None:
             return self._by_number(chunk, table.num_rows)
         kind = table[cut.by].type
@@ -129,8 +128,7 @@ class _HeldOutReader(ReaderOver):
     def _by_key(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         cut = self._held_out
         mixed = hash_integers(keys ^ hash_integers(np.array([cut.seed], np.uint64)))
-        held_out: npt.NDArray[np.bool_] = mixed < np.uint64(int(cut.share * 2**64))
-        return held_out
+        return np.asarray(mixed < np.uint64(int(cut.share * 2**64)))
 
     def _begin(self, column: str) -> float:
         key = self.inner.fingerprint, column, self._held_out.share

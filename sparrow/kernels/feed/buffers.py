@@ -85,12 +85,10 @@ class Pattern(NamedTuple):
         return numpy.concatenate([offsets, np.array([self.first + self.examples * places], np.int32)])
 
     def cut(self, buffer: jax.Array) -> jax.Array:
-        made: jax.Array = self.values(jnp)
-        return made
+        return jnp.asarray(self.values(jnp))
 
     def view(self, buffer: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
-        made: npt.NDArray[Any] = self.values(np)
-        return made
+        return np.asarray(self.values(np))
 
 
 class Joined(NamedTuple):
