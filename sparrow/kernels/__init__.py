@@ -6,7 +6,15 @@
 ``unavailable()``, ``unsupported(step)``           why it cannot run here, or cannot run this step; None: it can
 """
 
-from sparrow.kernels.attention import Past, TimeBucket, jagged_attention, portable_attention, time_buckets, token_places
+from sparrow.kernels.attention import (
+    Past,
+    TimeBucket,
+    jagged_attention,
+    masked_softmax,
+    portable_attention,
+    time_buckets,
+    token_places,
+)
 from sparrow.kernels.backend_choice import BACKENDS, Backend, backends, choose
 from sparrow.kernels.device_kind import platform
 from sparrow.kernels.pairs import pairwise_dots

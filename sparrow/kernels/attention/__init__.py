@@ -2,4 +2,4 @@
 
 from sparrow.kernels.attention.kind import Past, TimeBucket, time_buckets
 from sparrow.kernels.attention.operation import jagged_attention, portable_attention
-from sparrow.kernels.attention.padded import token_places
+from sparrow.kernels.attention.padded import masked_softmax, token_places

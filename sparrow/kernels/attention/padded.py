@@ -47,8 +47,9 @@ def continued(kind: Kind, arrays: Arrays, past: Past | None) -> jax.Array:
     if arrays.time is not None and times is not None and key_times is not None:
         ages = times[:, :, None] - key_times[:, None]
         scores += arrays.time[time_buckets(ages, kind.time_bucket_fn, kind.time_unit, len(arrays.time))][:, None]
-    weights = _weights(kind, scores, seen[:, None]) * kind.scale
-    out = jnp.einsum("shij,sjhd->sihd", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
+    seen = seen[:, None]
+    weights = jnp.where(seen, jax.nn.silu(scores), 0) if kind.score == "silu" else masked_softmax(scores, seen)
+    out = jnp.einsum("shij,sjhd->sihd", (weights * kind.scale).astype(v.dtype), v, preferred_element_type=jnp.float32)
     result = out.at[segments, places].get(mode="fill", fill_value=jnp.nan)  # sequences that are too long
     there = jnp.arange(tokens) < arrays.offsets[-1]
     return jnp.where(there[:, None, None], result, 0).astype(arrays.v.dtype)
@@ -95,13 +96,17 @@ def visible(kind: Kind, arrays: Arrays, lengths: jax.Array, i: jax.Array, j: jax
     return there & seen, distance
 
 
-def _weights(kind: Kind, scores: jax.Array, seen: jax.Array) -> jax.Array:
-    """Return the weight of each pair, 0 where it is not seen."""
-    if kind.score == "silu":
-        return jnp.where(seen, jax.nn.silu(scores), 0)
-    scores = jnp.where(seen, scores, -jnp.inf)
+def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
+    """Return the softmax along the last axis over the places where ``mask`` is True; all zeros where there is none.
+
+    Gradients are finite, with an empty row and with any score behind the mask.
+
+    >>> masked_softmax(jnp.array([[0.0, 0.0, 9.0], [1.0, 2.0, 3.0]]), jnp.array([[True, True, False], [False] * 3]))
+    Array([[0.5, 0.5, 0. ],
+           [0. , 0. , 0. ]], dtype=float32)
+    """
+    scores = jnp.where(mask, scores.astype(jnp.float32), -jnp.inf)
     largest = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True))
-    largest = jnp.where(jnp.isfinite(largest), largest, 0)
-    powers = jnp.where(seen, jnp.exp(jnp.where(seen, scores - largest, 0)), 0)
+    powers = jnp.where(mask, jnp.exp(jnp.where(mask, scores - jnp.where(jnp.isfinite(largest), largest, 0), 0)), 0)
     total = powers.sum(axis=-1, keepdims=True)
     return powers / jnp.where(total > 0, total, 1)

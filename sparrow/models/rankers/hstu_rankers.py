@@ -236,13 +236,13 @@ class DlrmHSTU(CandidateRanker):
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         history, most, times = self.history(acts, numbers)
         found = self.candidates(acts, numbers)
-        rows = found.rows
-        candidates = rows._replace(values=self.linear(rows.values).astype(history.values.dtype))
-        context = jnp.zeros((history.lengths.shape[0], 0, history.values.shape[1]), history.values.dtype)
+        candidates = found.rows._replace(values=self.linear(found.rows.values).astype(history.values.dtype))
+        tokens = Tokens.of(history, most, times)._replace(
+            candidates=candidates, most_candidates=found.values.shape[1], candidate_times=self._times(numbers)
+        )
         if self.contextual is not None and self.contextual_linear is not None:
             made = self.contextual_linear(self.contextual.concat(acts, numbers))
-            context = made[:, None].astype(history.values.dtype)
-        tokens = Tokens(context, history, candidates, most, found.values.shape[1], times, self._times(numbers))
+            tokens = tokens._replace(context=made[:, None].astype(history.values.dtype))
         x, layout = self.hstu(tokens)
         y = layout.of_candidates(x)
         y = y.reshape(-1, y.shape[-1])  # (batch * candidates, dim)

@@ -16,7 +16,7 @@ from sparrow.models.retrievers.sasrec import HistoryTowers, check_same_features
 from sparrow.models.retrievers.two_towers import Negatives, Similarity, check_towers
 from sparrow.models.sequences.gated import HSTU
 from sparrow.models.sequences.hstu_channel import ChannelLayers, HSTUChannel
-from sparrow.models.sequences.layout import Layout, Tokens, no_rows
+from sparrow.models.sequences.layout import Layout, Tokens
 
 
 @register_model("hstu_match")
@@ -70,9 +70,7 @@ class HSTUMatch(HistoryTowers):
         self._make_item_tower(inputs, item_tower, width, output_dim, similarity, negatives, rngs=rngs)
 
     def states(self, acts: Arrays, numbers: Arrays) -> tuple[jax.Array, Layout, Rows]:
-        history, most, times = self.history(acts, numbers)
-        context = jnp.zeros((history.lengths.shape[0], 0, history.values.shape[1]), history.values.dtype)
-        x, layout = self.hstu(Tokens(context, history, no_rows(history), most, 0, times))
+        x, layout = self.hstu(Tokens.of(*self.history(acts, numbers)))
         return x, layout, self.history.content.sequence(acts, numbers).rows
 
     def normalized(self, x: jax.Array) -> jax.Array:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow import fields
+from sparrow.kernels import masked_softmax
 from sparrow.models.inputs import Arrays, Group, Inputs, Sequence
 from sparrow.models.layers.mlp import MLP, Activation, identity
 from sparrow.models.layers.norms import unit
@@ -18,22 +19,6 @@ from sparrow.models.records import register_model
 from sparrow.models.retrievers.two_towers import Negatives, Similarity, TwoTowers, candidates, check_towers
 from sparrow.models.sequences.layout import elements_of
 from sparrow.models.sequences.tokens import history_group
-
-
-def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
-    """Return the softmax along the last axis over the places where ``mask`` is True; all zeros where there is none.
-
-    Gradients are finite, with an empty row and with any score behind the mask.
-
-    >>> masked_softmax(jnp.array([[0.0, 0.0, 9.0], [1.0, 2.0, 3.0]]), jnp.array([[True, True, False], [False] * 3]))
-    Array([[0.5, 0.5, 0. ],
-           [0. , 0. , 0. ]], dtype=float32)
-    """
-    scores = jnp.where(mask, scores.astype(jnp.float32), -jnp.inf)
-    largest = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True))
-    powers = jnp.where(mask, jnp.exp(jnp.where(mask, scores - jnp.where(jnp.isfinite(largest), largest, 0), 0)), 0)
-    total = powers.sum(axis=-1, keepdims=True)
-    return powers / jnp.where(total > 0, total, 1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from sparrow.models.layers.towers import Tower
 from sparrow.models.records import register_model
 from sparrow.models.retrievers.kmeans import checked_codebook
 from sparrow.models.retrievers.two_towers import Negatives, Similarity, TwoTowers, candidates, check_towers
-from sparrow.models.sequences.layout import Layout, Tokens, no_rows
+from sparrow.models.sequences.layout import Layout, Tokens
 from sparrow.models.sequences.tokens import history_group
 
 
@@ -167,9 +167,7 @@ class SelfAttention(nnx.Module):
                 f"{self.model}.max_length must be at least that of the sequences, {most}, got {self.position.shape[0]}"
             )
         made = history.values if self.linear is None else self.linear(history.values)
-        elements = history._replace(values=made)
-        context = jnp.zeros((history.lengths.shape[0], 0, made.shape[1]), made.dtype)
-        x, layout = Layout.join(Tokens(context, elements, no_rows(elements), most, 0))
+        x, layout = Layout.join(Tokens.of(history._replace(values=made), most))
         (place,) = layout.of_tokens(x)
         x = x * x.shape[1] ** 0.5 + layout.looked_up(self.position[...], place).astype(x.dtype)
         x = self.dropout(x)

@@ -45,6 +45,12 @@ class Tokens(NamedTuple):
     candidate_times: jax.Array | None = None
     request: jax.Array | None = None
 
+    @classmethod
+    def of(cls, history: Rows, most: int, times: Sequence | None = None) -> Tokens:
+        """Return the tokens of a history alone."""
+        context = jnp.zeros((history.lengths.shape[0], 0, history.values.shape[1]), history.values.dtype)
+        return cls(context, history, no_rows(history), most, 0, times)
+
     @property
     def start_time(self) -> jax.Array:
         """``(batch,)``: the time of the first element, or of the first candidate without a history."""
@@ -325,8 +331,7 @@ def elements_of(sequence: Sequence, max_length: int | None = None) -> tuple[jax.
     rows, most = sequence.rows, sequence.values.shape[1]
     if max_length is not None and max_length < most:
         rows, most = rows._replace(lengths=jnp.minimum(rows.lengths, max_length)), max_length
-    context = jnp.zeros((rows.lengths.shape[0], 0, rows.values.shape[1]), rows.values.dtype)
-    return Layout.join(Tokens(context, rows, no_rows(rows), most, 0))
+    return Layout.join(Tokens.of(rows, most))
 
 
 def _aligned(tokens: int) -> int:

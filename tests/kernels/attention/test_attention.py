@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sparrow.kernels import cuda, jagged_attention, native
+from sparrow.kernels.attention import cuda as cuda_attention
 from tests.kernels.cuda import emulator
 
 from . import statement
@@ -30,7 +31,10 @@ CASES = [
 def gpu(request):
     """Backend "cuda" runs on a GPU, or on the emulation where there is none."""
     parameters = getattr(getattr(request.node, "callspec", None), "params", {})
-    if parameters.get("backend") != "cuda" or cuda.unavailable() is None:
+    is_cuda = parameters.get("backend") == "cuda"
+    if is_cuda and not cuda_attention.FLOAT_KERNEL:
+        pytest.skip("float32 is turned off")
+    if not is_cuda or cuda.unavailable() is None:
         yield
     elif reason := emulator.unavailable():
         pytest.skip(f"no GPU, and no emulation: {reason}")
@@ -142,6 +146,18 @@ def test_bad_arguments():
         jagged_attention(x, x, x, jnp.array([0, 4]), max_length=4, score="relu")
     with pytest.raises(ValueError, match="unknown backend 'nativ'"):
         jagged_attention(x, x, x, jnp.array([0, 4]), max_length=4, backend="nativ")
+
+
+@pytest.mark.parametrize("backend", ["cuda"])
+def test_what_a_gpu_does_not_compute(backend, monkeypatch):
+    offsets, wide, x = jnp.array([0, 4]), jnp.zeros((4, 1, 130)), jnp.ones((4, 1, 2))
+    with pytest.raises(ValueError, match="heads of 130 numbers are longer than 128"):
+        jagged_attention(wide, wide, wide, offsets, max_length=4, backend=backend)
+    monkeypatch.setattr(cuda_attention, "FLOAT_KERNEL", False)
+    for dtype, bias in (("float32", None), ("bfloat16", jnp.ones(2))):
+        q = x.astype(dtype)
+        with pytest.raises(ValueError, match="it takes bfloat16 without a bias"):
+            jagged_attention(q, q, q, offsets, max_length=4, position_bias=bias, backend=backend)
 
 
 LINEAR = """
