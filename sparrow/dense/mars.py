@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +17,8 @@ from sparrow.fields import NotNegative, Positive, Share, choice_of, name_dtype
 Clip = Literal["global", "per_tensor"]
 
 
-class ScaleByMarsState(NamedTuple):
-    """State of `Mars`; the trees hold its ``state_dtype``."""
-
-    step: jax.Array  # shape=(), dtype=int32
-    mu: optax.Updates
-    nu: optax.Updates
-    previous: optax.Updates  # the gradient of the step before
+ScaleByMarsState = collections.namedtuple("ScaleByMarsState", "step mu nu previous")
+"""State of `Mars`; ``previous`` is the gradient of the step before, and the trees hold its ``state_dtype``."""
 
 
 def _clipped(tree: optax.Updates, max_norm: Any, clip: Clip) -> optax.Updates:

@@ -268,7 +268,6 @@ def _is_none(leaf: Any) -> bool:
 
 
 def _waiting(layout: StageLayout, silent: Sequence[bool]) -> list[Stage]:
-    """Return the stages without any gradient."""
     found: dict[Stage, dict[bool, str]] = {}
     for here, without in zip(layout.places, silent, strict=True):
         found.setdefault(here.stage, {})[without] = here.parameter

@@ -180,7 +180,6 @@ def _operation(
 
 
 def _join(name: str, inputs: Sequence[PlacedValue]) -> Placement:
-    """Return the place of an operation's results."""
     staged = {value.place.stage: value.place for value in inputs if isinstance(value.place, OnStage)}
     arrays = {
         value.place.stage: value.place for value in inputs if isinstance(value.place, OnStage) and not value.is_scalar

@@ -20,7 +20,6 @@ class Side:
 
     @property
     def blocks(self) -> int:
-        """The number of blocks that the side is cut into."""
         return -(-self.size // self.block)
 
     def valid(self) -> np.ndarray:

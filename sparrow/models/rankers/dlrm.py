@@ -150,7 +150,6 @@ class WukongLayer:
 
     @property
     def features(self) -> int:
-        """The number of vectors that it gives."""
         return self.fmb_feature_num + self.lcb_feature_num
 
 

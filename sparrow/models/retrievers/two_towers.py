@@ -40,14 +40,7 @@ class VectorOutput(nnx.Module):
 
 
 class TwoTowers(nnx.Module):
-    """A model of two towers, one vector each for the user and the item; a subclass makes the user's, and `query`.
-
-    Attributes:
-      item_tower: the layers over the item's group.
-      user_output: the last layer of the users.
-      item_output: the last layer of the items.
-      negatives: the source of the losses' negatives.
-    """
+    """A model of two towers, one vector each for the user and the item; a subclass makes the user's, and `query`."""
 
     def _make_item_tower(
         self,

@@ -81,7 +81,6 @@ class Evaluator:
         self.catalog = None if catalog_of(program.config) is None else Catalog(program)
 
     def log_programs(self, log: Callable[[str], None]) -> None:
-        """Log each program that is compiled after the first."""
         self._update.log = log
 
     def opened(self, config: Config) -> Batches:

@@ -68,7 +68,6 @@ def write_importance(folder: AnyPath, found: dict[str, dict[str, float]], step: 
 
 
 def _by_columns(program: Program) -> dict[tuple[str, ...], list[str]]:
-    """Return the features by the columns that they read."""
     found: dict[tuple[str, ...], list[str]] = {}
     for feature in program.assembly.features:
         if feature.columns:

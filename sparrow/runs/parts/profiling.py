@@ -41,7 +41,6 @@ class Profile(Part):
         self._made += len(call)
 
     def end(self, loop: Loop) -> None:
-        """Write the trace, if one has begun."""
         if self._is_tracing:
             loop.settle()
         self._finish(loop)

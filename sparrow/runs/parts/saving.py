@@ -118,7 +118,6 @@ class Saver(Part):
         return is_late and not self._checkpoints.is_linking  # a slow disk makes deltas rarer, not training slower
 
     def after_epoch(self, loop: Loop) -> None:
-        """Save, as after a step."""
         if self._schedule.is_due(epochs=loop.progress.epoch) or self._is_best(loop):
             self.save(loop)
 

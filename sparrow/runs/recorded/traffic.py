@@ -317,7 +317,6 @@ def _hashed(config: Config, feature: Feature, wanted: Sequence[int]) -> dict[int
 
 
 def _entries(source: Any, column: str, separator: str | None) -> Any:
-    """Return the entries of a column in the first rows of a source."""
     reader = source.open([column])
     tables: list[Any] = []
     while len(tables) < reader.num_chunks and sum(table.num_rows for table in tables) < SAMPLE:

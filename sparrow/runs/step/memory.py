@@ -23,13 +23,7 @@ SHOWN: Final = 3
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """The memory of the host, or of a device.
-
-    Attributes:
-      name: "host", or the device.
-      total: its bytes; None: not known.
-      free: the bytes that are free now.
-    """
+    """The bytes of the "host", or of a device by its name: in total, and free now; None: not known."""
 
     name: str
     total: int | None

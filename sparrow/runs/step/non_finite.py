@@ -93,7 +93,6 @@ def _tables(program: Program, state: TrainState, feed: Feed) -> Iterator[str]:
 
 
 def _examples(program: Program, feed: Feed) -> int:
-    """Return the number of examples of a batch."""
     return int(count_examples({name: on_host(program.embedder, x) for name, x in feed.columns.items()}, feed.size))
 
 

@@ -51,15 +51,10 @@ class Report(NamedTuple):
 
 
 class History(NamedTuple):
-    """The losses of the steps of a call, and whether the run may continue after each: `Report` has those of the last.
+    """The total losses of the steps of a call, and whether the run may continue after each; `Report` is of the last."""
 
-    Attributes:
-      loss: the total losses, (steps,).
-      go: as in `Report`, (steps,).
-    """
-
-    loss: jax.Array
-    go: jax.Array
+    loss: jax.Array  # (steps,)
+    go: jax.Array  # (steps,)
 
 
 Context = Callable[[], contextlib.AbstractContextManager[None]]
