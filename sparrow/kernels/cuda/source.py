@@ -155,7 +155,7 @@ def attention_module(dim: int, mode: int, masks: int, softmax: bool, hopper: boo
 def attention_float_module(
     dim: int, mode: int, masks: int, softmax: bool, positions: int, spans: int, tuned: tuning.FloatTuning
 ) -> Module:
-    """Return the kernel of one mode of an attention in float32, with a bias of so many buckets by place and time."""
+    """Return the kernel of one mode of an attention in float32, with biases by ``positions`` and ``spans`` buckets."""
     shape = {"D": dim, "MODE": mode, "MASKS": masks, "SOFTMAX": int(softmax), "BM": tuned.rows}
     bias = {"POSITION": int(positions > 0), "TIME": int(spans > 0), "HELD": tuned.held(mode, positions + spans)}
     macros = tuning.macros(tuned) | shape | bias
