@@ -43,7 +43,7 @@ def _needs_float(arrays: Arrays) -> bool:
 
 
 Held = tuple[list[jax.Array], jax.Array] | None
-"""Values of a softmax for its backward pass: arrays whose sum is the result, and the logarithm of each sum of powers, (tokens, heads)."""
+"""Values of a softmax: arrays whose sum is the result, and the logarithm of each sum of powers, (tokens, heads)."""
 
 
 def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, Held]:
