@@ -342,7 +342,7 @@ if __name__ == "__main__":
     parser.add_argument("--items", type=int, default=400)
     parser.add_argument("--length", type=int, default=200, help="the most events of a history")
     parser.add_argument("--rate", type=float, default=0.005, help="the learning rate; less for fewer events")
-    parser.add_argument("--epochs", type=int, default=30, help="at most; training stops by the validation event")
+    parser.add_argument("--epochs", type=int, default=60, help="at most; training stops by the validation event")
     parser.add_argument("--torch", default=sys.executable, help="a Python with PyTorch")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
