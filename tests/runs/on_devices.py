@@ -191,6 +191,38 @@ def dynamic(folder):
     }
 
 
+def composed(folder):
+    """Dynamic tables in every way to make steps of micro-batches: on a mesh, stopped and resumed, beside one device."""
+    fields = [f"data.features[{i}].dynamic={{rows: 2048, unknown: zeros, expire_steps: 6}}" for i in range(2)]
+    skips = ("train.precision=float16", "train.loss_scale={init_scale: 1.0e+9}", "train.non_finite=skip")
+    ways = {
+        "skipped": skips,
+        "skipped in calls": (*skips, "train.steps_per_call=2"),
+        "skipped and stale": (*skips, "train.pipeline=stale"),
+    }
+    found = {}
+    for way, given in ways.items():
+
+        def run(name, *overrides, way=way, given=given, resume=False):
+            config = growing("train.steps=10", *fields, *given, *overrides)
+            with contextlib.redirect_stdout(io.StringIO()):
+                return runs.train(config, folder / way / name, resume=resume)
+
+        one, many = run("one"), run("many", "train.mesh.data=4")
+        run("half", "train.mesh.data=4", "train.steps=4")
+        again = run("half", "train.mesh.data=4", resume=True)
+        states = [trained.state.optimizer for trained in (one, many)]
+        ids = [set(one.program.embedder.ids(states[0].embedding, "id_0").ids.tolist())]
+        ids.append(set(many.program.embedder.ids(states[1].embedding, "id_0").ids.tolist()))
+        found[way] = {
+            "resumed": same(many, again),
+            "skipped": [int(state.skipped) for state in states],
+            "ids": ids[0] == ids[1],
+            "gap": abs(one.results["loss"] - many.results["loss"]),
+        }
+    return found
+
+
 def stale(folder):
     """``train.pipeline: stale`` with micro-batches on a mesh, beside one device; stopped and resumed; and exact."""
     given = ("train.pipeline=stale", "train.accumulate=2")
@@ -258,6 +290,6 @@ if __name__ == "__main__":
     *checks, folder = sys.argv[1:]
     known = {
         function.__name__: function
-        for function in (numbers, moved, placed, refusals, sequences, bags, dynamic, stale, patch, negatives)
+        for function in (numbers, moved, placed, refusals, sequences, bags, dynamic, composed, stale, patch, negatives)
     }
     print(json.dumps({check: known[check](Path(folder)) for check in checks}))

@@ -202,7 +202,13 @@ def test_a_step_that_is_not_finite_leaves_what_was_trained(tmp_path, monkeypatch
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "overrides", [("train.steps_per_call=3", "train.accumulate=1"), ("train.pipeline=stale",)], ids=["calls", "stale"]
+    "overrides",
+    [
+        ("train.steps_per_call=3", "train.accumulate=1"),
+        ("train.pipeline=stale",),
+        ("train.precision=float16", "train.loss_scale={init_scale: 1.0e+9}", "train.steps_per_call=2"),
+    ],
+    ids=["calls", "stale", "skipped"],
 )
 def test_other_ways_to_make_steps(tmp_path, overrides):
     """Resumed runs have the bits of one that never stopped."""

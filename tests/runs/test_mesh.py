@@ -109,6 +109,15 @@ def test_dynamic_tables_on_a_mesh(tmp_path):
     assert found["used"] > 20
 
 
+@pytest.mark.slow
+def test_dynamic_tables_on_a_mesh_in_every_way_to_make_steps(tmp_path):
+    for way, found in on_devices(4, "composed", tmp_path)["composed"].items():
+        assert found["resumed"], way
+        assert found["ids"], way
+        assert found["skipped"][0] == found["skipped"][1] > 0, way
+        assert found["gap"] < 1e-3, way  # float16
+
+
 def test_refusals(found):
     refused = found["refusals"]
     assert refused["many"].startswith("train.mesh.data: 16 devices are asked for, and there are 4;")
