@@ -18,7 +18,6 @@ from sparrow.embedding.batches.packing import (
 )
 from sparrow.embedding.batches.ragged import Ragged
 from sparrow.embedding.batches.sizes import Learned, Sizes, size_class
-from sparrow.embedding.dynamic.record import Dynamic
 from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.host_memory import HostMemory
@@ -33,7 +32,7 @@ from sparrow.embedding.sharding.device_order import in_device_order
 from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.placement import Placement, table_bytes
 from sparrow.embedding.sharding.shards import Shards, from_host
-from sparrow.embedding.specs import FeatureSpec, TableSpec
+from sparrow.embedding.specs import Dynamic, FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, row_step
 from sparrow.embedding.state import EmbeddingState, devices_of
 from sparrow.embedding.tracking import CHECKPOINTS, EXPORTS, ChangedRows, cleared

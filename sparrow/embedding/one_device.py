@@ -153,13 +153,13 @@ class OneDevice:
         state = dataclasses.replace(state, tables=tables, slots=slots, ids=held, caches=caches)
         return state, dataclasses.replace(batch, lookups=lookups, raw={}, cached=tuple(cached), undo=undo)
 
-    def prefetch(self, state: EmbeddingState, batch: PackedBatch, when: jax.Array) -> EmbeddingState:
+    def prefetch(self, state: EmbeddingState, batches: Sequence[PackedBatch], when: jax.Array) -> EmbeddingState:
         tables, slots, caches = dict(state.tables), dict(state.slots), dict(state.caches)
         for name, cache in self._caches.items():
-            rows = batch.lookups[name].ids
-            if name in batch.raw:
-                settings, backend = cache.stack.ids, self.backends[name].name
-                rows = find(settings, backend, state.ids[name], batch.raw[name], rows, state.step)
+            rows = jnp.concatenate([batch.lookups[name].ids for batch in batches])
+            if name in state.ids:
+                words = jnp.concatenate([batch.raw[name] for batch in batches])
+                rows = find(cache.stack.ids, self.backends[name].name, state.ids[name], words, rows, state.step)
             arrays, caches[name] = cache.prefetch({"": tables[name], **slots[name]}, caches[name], rows, when)
             tables[name], slots[name] = arrays.pop(""), arrays
         return dataclasses.replace(state, tables=tables, slots=slots, caches=caches)

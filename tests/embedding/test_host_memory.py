@@ -146,7 +146,7 @@ def test_rows_of_the_next_step_come_beside_this_one(monkeypatch):
     def step(state, batch, following):
         state, batch = emb.assign(state, batch)
         before = state.caches["a+1"].slots.totals[:, 0, 0]
-        state = emb.prefetch(state, following, when=jnp.array(True))
+        state = emb.prefetch(state, [following], jnp.array(True))
         early = state.caches["a+1"].slots.totals[:, 0, 0] - before
         return emb.update(state, batch, jax.tree.map(jnp.ones_like, emb.lookup(state, batch))), before, early
 

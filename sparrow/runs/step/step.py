@@ -249,9 +249,8 @@ def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, tuple[
         given = [feed.packed if own.batch is None else own.batch for feed, own in zip(feeds, found, strict=True)]
         assigned, packed = optimizer.assign(state.optimizer, given, go)
         go &= program.embedder.has_rows(assigned.embedding)
-        for feed in following:
-            embedding = program.embedder.prefetch(assigned.embedding, feed.packed, when=go)
-            assigned = dataclasses.replace(assigned, embedding=embedding)
+        embedding = program.embedder.prefetch(assigned.embedding, [feed.packed for feed in following], go)
+        assigned = dataclasses.replace(assigned, embedding=embedding)
         state = dataclasses.replace(state, optimizer=assigned)
         sizes = [count_examples(feed.columns, feed.size) for feed in feeds]
         total = sum(sizes)

@@ -32,12 +32,12 @@ def test_rows_that_are_still_on_their_way_are_read_in_full(monkeypatch, reads):
         @jax.jit
         def step(state, batch, following, emb=emb):
             state, batch = emb.assign(state, batch)
-            state = emb.prefetch(state, following, when=jnp.array(True))
+            state = emb.prefetch(state, [following], jnp.array(True))
             early = emb.lookup(state, following) if reads else {}
             acts = emb.lookup(state, batch)
             return emb.update(state, batch, jax.tree.map(lambda act: 1 + act, acts)), (early, acts)
 
-        begin = jax.jit(lambda state, batch, emb=emb: emb.prefetch(state, batch, when=jnp.array(True)))
+        begin = jax.jit(lambda state, batch, emb=emb: emb.prefetch(state, [batch], jnp.array(True)))
         rng = np.random.default_rng(0)
         batches = [
             emb.pack({"plain": rng.integers(0, ROWS, BATCH), "raw": rng.integers(0, 60, BATCH) * 977}) for _ in range(9)
