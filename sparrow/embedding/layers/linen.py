@@ -28,25 +28,8 @@ def __dir__() -> list[str]:
     return __all__
 
 
-class _Given:
-    """A tree of features as the key of a cache."""
-
-    def __init__(self, features: Any) -> None:
-        self.features = features
-        self.key = (tuple(leaves(features)), jax.tree.structure(features))
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Given) and self.key == other.key
-
-
-@functools.cache  # a Linen module is made again at every call
-def _embedder(given: _Given, *options: Any) -> Embedder:
-    return Embedder(given.features, *options)
-
-
+_EMBEDDERS: dict[Any, Embedder] = {}
+"""By features and options: a Linen module is made again at every call."""
 COLLECTION = "embeddings"
 """The variable collection that holds tables, slots and step, apart from "params"."""
 PROBES = "probes"
@@ -108,7 +91,11 @@ class Embed(nn.Module):
     @property
     def embedder(self) -> Embedder:
         """The Embedder behind the layer, to pack batches and view tables."""
-        return _embedder(_Given(self.features), self.backend, self.mesh, self.axis, self.exchange)
+        options = self.backend, self.mesh, self.axis, self.exchange
+        key = tuple(leaves(self.features)), jax.tree.structure(self.features), options
+        if key not in _EMBEDDERS:
+            _EMBEDDERS[key] = Embedder(self.features, *options)
+        return _EMBEDDERS[key]
 
     def setup(self) -> None:
         """Create the tables, and a parameter, one number, that shows the layer that it is differentiated."""
