@@ -135,6 +135,19 @@ def test_dynamic_tables_are_spread_over_processes(tmp_path):
     assert same(content(tmp_path / "calls"), content(tmp_path / "two"))
     train(tmp_path / "one", field, "data.shares=2", processes=1, devices=2)
     assert gap(content(tmp_path / "two"), content(tmp_path / "one")) < 1e-5
+    given = ("train.pipeline=stale", "train.accumulate=2", "train.precision=float16", "train.steps=8")
+    for name, processes in (("two late", 2), ("one late", 1)):
+        shares = () if processes == 2 else ("data.shares=2",)
+        train(
+            tmp_path / name,
+            field,
+            *given,
+            "train.loss_scale={init_scale: 1.0e+9}",
+            *shares,
+            processes=processes,
+            devices=2,
+        )
+    assert same(content(tmp_path / "two late"), content(tmp_path / "one late"))
 
 
 def test_another_number_of_devices_agrees_to_rounding(folder):
