@@ -36,7 +36,7 @@ from sparrow.data import (
 )
 from sparrow.data.sources import Reader
 from sparrow.embedding import FeatureSpec
-from sparrow.errors import ConfigError, Path, Problem, problems_of
+from sparrow.errors import ConfigError, Path, problems_of
 from sparrow.feed import Batching, Content, Cost, Pipeline
 from sparrow.models import Inputs
 from sparrow.registry import nearest
@@ -169,7 +169,7 @@ def _check_positions(
             problem = (
                 f"every_position needs '{element}' and '{item}' to share a table; they have {tables[0]}, {tables[1]}"
             )
-            raise ConfigError([Problem(("model", "architecture", "every_position"), problem)])
+            raise ConfigError(problem, at=("model", "architecture", "every_position"))
 
 
 def _lengths(groups: Mapping[str, list[str]], lengths: Mapping[str, int | None]) -> dict[str, int]:
@@ -182,7 +182,7 @@ def _lengths(groups: Mapping[str, list[str]], lengths: Mapping[str, int | None])
                     f"the sequences '{ordered[0]}' and '{name}' differ in max_length: {lengths[ordered[0]]} and "
                     f"{lengths[name]}; sequences of one group must have the same max_length"
                 )
-                raise ConfigError([Problem(("model", "groups", group), problem)])
+                raise ConfigError(problem, at=("model", "groups", group))
     return {name: length for name, length in lengths.items() if length is not None}
 
 
@@ -244,8 +244,8 @@ def _named(config: Config, section: str, names: Sequence[str]) -> list[Feature]:
     known = {feature.name: feature for feature in need(config.data, "data").features}
     for place, name in enumerate(names):
         if name not in known:
-            problem = f"unknown feature '{name}': {nearest(name, known)}"
-            raise ConfigError([Problem(("data", section, "features", place), problem)])
+            where: Path = ("data", section, "features", place)
+            raise ConfigError(f"unknown feature '{name}': {nearest(name, known)}", at=where)
     return [known[name] for name in names]
 
 
@@ -285,13 +285,13 @@ def _negatives(config: Config, count: int | Literal["all"] | None) -> Callable[[
         return None
     where: Path = ("data", "negatives", "group")
     if section.group not in model.groups:
-        raise ConfigError([Problem(where, f"unknown group '{section.group}': {nearest(section.group, model.groups)}")])
+        raise ConfigError(f"unknown group '{section.group}': {nearest(section.group, model.groups)}", at=where)
     of_items = [section.group, getattr(model.architecture, "item_augment", section.group)]  # the groups of an item
     names = {name for group in of_items for name in model.groups.get(group, ())}
     for group, others in model.groups.items():
         if group not in of_items and (shared := names & set(others)):
             problem = f"the feature '{min(shared)}' is in the group '{group}' too, whose examples draw no negatives"
-            raise ConfigError([Problem(where, problem)])
+            raise ConfigError(problem, at=where)
     items_id = section.items_id_column or section.id_column
 
     def make(examples: Reader) -> Sampler:
@@ -352,7 +352,7 @@ def _pipeline(
 def need(section: Any, *path: str) -> Any:
     """Return the section, which a config may leave out and a run may not."""
     if section is None:
-        raise ConfigError([Problem(path, "is required")])
+        raise ConfigError("is required", at=path)
     return section
 
 
@@ -363,17 +363,16 @@ def _groups(model: Model, features: Mapping[str, Feature]) -> dict[str, list[str
         where: Path = ("model", "groups", group)
         for name in names:
             if name not in features:
-                raise ConfigError([Problem(where, f"unknown feature '{name}': {nearest(name, features)}")])
+                raise ConfigError(f"unknown feature '{name}': {nearest(name, features)}", at=where)
         wide = group in model.architecture.wide_groups
         groups[group] = [name + WIDE if wide and features[name].is_sparse else name for name in names]
     used = {name for names in model.groups.values() for name in names}
     for name in features:
         if name not in used:
-            problem = Problem(("model", "groups"), f"the feature '{name}' is in no group; add it to one, or remove it")
-            raise ConfigError([problem])
+            raise ConfigError(
+                f"the feature '{name}' is in no group; add it to one, or remove it", at=("model", "groups")
+            )
     for lookup in {lookup for names in groups.values() for lookup in names} - used:
         if lookup in features:
-            raise ConfigError(
-                [Problem(("data", "features"), f"'{lookup}' is the name of a wide table; choose another")]
-            )
+            raise ConfigError(f"'{lookup}' is the name of a wide table; choose another", at=("data", "features"))
     return groups

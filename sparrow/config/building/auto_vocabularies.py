@@ -7,7 +7,7 @@ from typing import Any
 
 from sparrow.config.sections.config import Config
 from sparrow.data import AUTO, Vocabulary, build_vocabularies
-from sparrow.errors import ConfigError, Problem
+from sparrow.errors import ConfigError
 
 
 def fill_vocabularies(config: Config) -> list[str]:
@@ -23,9 +23,7 @@ def fill_vocabularies(config: Config) -> list[str]:
     for feature in features:
         if feature.compute is not None:
             place = ("data", "features", data.features.index(feature), "vocabulary")
-            raise ConfigError(
-                [Problem(place, "auto counts the words of a column, and compute has none; list the words")]
-            )
+            raise ConfigError("auto counts the words of a column, and compute has none; list the words", at=place)
     notes = []
     by_table: dict[str, list[Any]] = {}
     for feature in features:

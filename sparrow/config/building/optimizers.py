@@ -13,7 +13,7 @@ from sparrow import dense
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.train import DenseGroup, DenseOptimizer, Train
 from sparrow.embedding import Embedder
-from sparrow.errors import ConfigError, Path, Problem, problems_of
+from sparrow.errors import ConfigError, Path, problems_of
 from sparrow.optimizer import Optimizer
 from sparrow.rules import Rule
 from sparrow.schedules import Schedule, with_steps_per_epoch
@@ -89,7 +89,7 @@ def _check_rate(rate: Any, where: Path) -> None:
     """Refuse a schedule that counts epochs and lacks the length of one."""
     if isinstance(rate, Schedule) and rate.by_epoch and rate.steps_per_epoch is None:
         problem = "counts epochs (by_epoch), and how many steps an epoch has is not known; add steps_per_epoch"
-        raise ConfigError([Problem(where, problem)])
+        raise ConfigError(problem, at=where)
 
 
 def counts_epochs(config: Config) -> bool:

@@ -9,7 +9,7 @@ from sparrow.config.sections.config import Config
 from sparrow.config.sections.tasks import Task
 from sparrow.config.sections.train import Catalog
 from sparrow.data import CandidateLabel, CheckedLabel, Feature, ItemCounts, Label, LabelCheck, Source, holds_one_key
-from sparrow.errors import ConfigError, Problem
+from sparrow.errors import ConfigError
 from sparrow.losses import Loss, registry
 
 
@@ -66,7 +66,7 @@ def catalog_of(config: Config) -> Catalog | None:
     if why is None:
         return Catalog() if given is True else given
     if given is not True:
-        raise ConfigError([Problem(("evaluate", "catalog"), why)])
+        raise ConfigError(why, at=("evaluate", "catalog"))
     return None
 
 

@@ -230,7 +230,7 @@ def evaluated_on(config: Config, data: Any) -> Config:
     """
     section = config.data
     if section is None:
-        raise ConfigError([Problem(("data",), "is required")])
+        raise ConfigError("is required", at=("data",))
     source = source_of(data, section.evaluate, section.train)
     return config.model_copy(update={"data": section.model_copy(update={"evaluate": source})})
 
@@ -285,9 +285,9 @@ def parse_override(text: str) -> tuple[FieldPath, Any]:
     try:
         return path, load_yaml(value)
     except RecursionError:
-        raise ConfigError([Problem(path, "the override is nested too deeply")]) from None
+        raise ConfigError("the override is nested too deeply", at=path) from None
     except (yaml.YAMLError, ValueError, TypeError, OverflowError, KeyError, IndexError, AttributeError):
-        raise ConfigError([Problem(path, f"the override's value is not YAML: {shown(value)}")]) from None
+        raise ConfigError(f"the override's value is not YAML: {shown(value)}", at=path) from None
 
 
 def _path(text: str) -> FieldPath | None:
@@ -310,16 +310,16 @@ def _set(node: Any, path: FieldPath, value: Any, done: FieldPath) -> Any:
     here = (*done, key)
     if isinstance(key, int):
         if not isinstance(node, list | tuple):
-            raise ConfigError([Problem(done, f"is not a list, so {dotted(here)} cannot be set")])
+            raise ConfigError(f"is not a list, so {dotted(here)} cannot be set", at=done)
         if key >= len(node):
-            raise ConfigError([Problem(here, f"there is no such index, the length of the list is {len(node)}")])
+            raise ConfigError(f"there is no such index, the length of the list is {len(node)}", at=here)
         return (*node[:key], _set(node[key], rest, value, here), *node[key + 1 :])
     if isinstance(node, str):
         node = {"name": node}  # a record that is written by its name alone
     if node is None:
         node = {}
     if not isinstance(node, Mapping):
-        raise ConfigError([Problem(done, f"is {shown(node)}, so {dotted(here)} cannot be set")])
+        raise ConfigError(f"is {shown(node)}, so {dotted(here)} cannot be set", at=done)
     return {**node, key: _set(node.get(key), rest, value, here)}
 
 
@@ -350,11 +350,11 @@ def with_table_vocabularies(fields: Mapping[str, Any]) -> Mapping[str, Any]:
         where = ("model", "tables", number, DYNAMIC)
         found = [each for each in features if isinstance(each, dict) and _reads(each, entry.get("tables", ()))]
         if not found:
-            raise ConfigError([Problem(where, "no id or sequence feature reads one of these tables")])
+            raise ConfigError("no id or sequence feature reads one of these tables", at=where)
         for each in found:
             if own := [field for field in MAPPINGS if each.get(field) is not None]:
                 text = f"the feature '{each.get('name')}' of this table has {own[0]} of its own; remove one of them"
-                raise ConfigError([Problem(where, text)])
+                raise ConfigError(text, at=where)
             each[DYNAMIC] = entry[DYNAMIC]
         others = {field: value for field, value in entry.items() if field != DYNAMIC}
         if others.keys() != {"tables"}:
