@@ -147,6 +147,7 @@ def check(record: Any, prefix: str | None = None) -> None:
 
     Errors call a field by its name behind ``prefix``: by default, the class and a dot.
 
+    >>> import dataclasses
     >>> @dataclasses.dataclass(frozen=True)
     ... class Momentum:
     ...     decay: Share = 0.9
