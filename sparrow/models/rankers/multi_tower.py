@@ -22,6 +22,7 @@ class MultiTower(nnx.Module):
 
         logits = linear(final MLP([tower_1(group_1), tower_2(group_2), ...]))
 
+    >>> import jax.numpy as jnp
     >>> inputs = Inputs(acts={"user": 8, "item": 8}, numbers={"age": 1},
     ...                 groups={"who": ["user", "age"], "what": ["item"]})
     >>> towers = (Tower("who", MLP((16, 8))), Tower("what", MLP((8,))))
@@ -88,6 +89,7 @@ class MultiTowerDIN(nnx.Module):
     A group of ``din_towers`` holds sequences of one length, and the single features that attend to them, in the same
     order: the candidate's id beside the sequence of ids, its category beside the sequence of categories.
 
+    >>> import jax.numpy as jnp
     >>> from sparrow.models.inputs import Sequence
     >>> inputs = Inputs(acts={"user": 8, "item": 4}, sequences={"clicks": 4},
     ...                 groups={"deep": ["user", "item"], "history": ["item", "clicks"]})
@@ -136,6 +138,7 @@ class TDM(nnx.Module):
     One group holds the history and the features of the node; the others hold single features. The candidate of an
     example is any node, leaf or not: data and sampler decide.
 
+    >>> import jax.numpy as jnp
     >>> from sparrow.models.inputs import Sequence
     >>> inputs = Inputs(acts={"user": 8, "node": 4}, sequences={"clicks": 4},
     ...                 groups={"deep": ["user"], "history": ["node", "clicks"]})

@@ -132,6 +132,7 @@ class DSSM(TwoTowers):
 
     The temperature belongs to the loss.
 
+    >>> from sparrow.models.layers.mlp import MLP
     >>> inputs = Inputs(acts={"user": 8, "item": 8}, groups={"user": ["user"], "item": ["item"]})
     >>> towers = {"user_tower": Tower("user", MLP((16,))), "item_tower": Tower("item", MLP((16,)))}
     >>> model = DSSM(inputs, **towers, output_dim=4, negatives="sampled", rngs=nnx.Rngs(0))
@@ -209,6 +210,7 @@ class DAT(TwoTowers):
     and item, in tables of their own and of dim ``output_dim``. The two losses are added in training: means over the
     examples, whose own item is the one meant.
 
+    >>> from sparrow.models.layers.mlp import MLP
     >>> inputs = Inputs(acts={"user": 8, "user_id": 4, "item": 8, "item_id": 4}, groups={
     ...     "user": ["user"], "user_augment": ["user_id"], "item": ["item"], "item_augment": ["item_id"]})
     >>> model = DAT(inputs, user_tower=Tower("user", MLP((16,))), item_tower=Tower("item", MLP((16,))),
