@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrow import fields
+from sparrow.errors import shown
 from sparrow.kernels.search import Excluded, RowsOnDevice, best_rows
 from sparrow.registry import nearest
 from sparrow.retrieval.approximate import Approximate
@@ -47,6 +48,10 @@ def _meets(name: str, column: Any, condition: Any) -> npt.NDArray[np.bool_]:
 
 
 def _values_meet(name: str, values: Any, condition: Any) -> npt.NDArray[np.bool_]:
+    if pa.types.is_dictionary(values.type):  # as Parquet files give strings
+        words = np.append(_values_meet(name, values.dictionary, condition), False)
+        found: npt.NDArray[np.bool_] = words[pc.fill_null(values.indices.cast(pa.int64()), len(words) - 1).to_numpy()]
+        return found
     try:
         if isinstance(condition, Mapping):
             if not condition or set(condition) - {"min", "max"}:
@@ -60,7 +65,8 @@ def _values_meet(name: str, values: Any, condition: Any) -> npt.NDArray[np.bool_
             wanted = condition if isinstance(condition, list | tuple | set) else [condition]
             met = pc.and_(pc.is_valid(values), pc.is_in(values, value_set=pa.array(list(wanted), values.type)))
     except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise ValueError(f"attribute '{name}' holds {values.type}: {str(error).splitlines()[0]}") from None
+        why = f"attribute '{name}' holds {values.type}, and cannot be compared with {shown(condition)}"
+        raise ValueError(f"{why}: {str(error).splitlines()[0]}") from None
     made: npt.NDArray[np.bool_] = pc.fill_null(met, False).to_numpy(zero_copy_only=False)
     return made
 

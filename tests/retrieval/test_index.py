@@ -1,13 +1,14 @@
 """The index of items: filters, exclusions, ids of all kinds, files, damage, and FAISS beside exact search."""
 
 import contextlib
+import dataclasses
 import json
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparrow.retrieval import ItemIndex, build_approximate, read_index, write_index
+from sparrow.retrieval import ItemIndex, build_approximate, passing, read_index, write_index
 
 
 def index(count=200, dim=8, seed=0, **options):
@@ -52,6 +53,18 @@ def test_excluded_allowed_and_filtered_items_are_those_of_the_statement():
 
         expected = best(held, queries[query], keep)[:5]
         assert [held.ids[int(row)].as_py() for row in found.rows[query] if row >= 0] == expected
+
+
+def test_words_as_parquet_gives_them_are_filtered_as_strings():
+    words = [["crime", None, "drama"], ["drama", "comedy", None]]
+    chunks = [pa.array(own).dictionary_encode() for own in words]
+    lists = [pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), own) for own in chunks]
+    attributes = pa.table({"genre": pa.chunked_array(chunks), "tags": pa.chunked_array(lists)})
+    assert passing(attributes, {"genre": ["drama", "western"]}).tolist() == [False, False, True, True, False, False]
+    assert passing(attributes, {"genre": {"max": "comedy"}}).tolist() == [False, False, False, False, True, False]
+    assert passing(attributes, {"tags": "comedy"}).tolist() == [False, False, False, True, False, False]
+    with pytest.raises(ValueError, match="attribute 'genre' holds string, and cannot be compared with 5"):
+        passing(attributes, {"genre": 5})
 
 
 def test_the_table_has_keys_items_scores_and_ranks():
@@ -123,6 +136,11 @@ def test_approximate_search_reaches_its_recall_and_knows_filters(tmp_path, kind)
     queries = np.random.default_rng(2).standard_normal((50, 8)).astype(np.float32)
     made = build_approximate(plain.vectors, kind, queries, recall=0.9)
     assert made.recall >= 0.9
+    if kind != "hnsw":  # one list less would find too little
+        known = plain.search(queries, 10).rows
+        less = dataclasses.replace(made, effort=made.effort - 1).search(queries, 10, None, None)[1]
+        assert made.effort > 1
+        assert np.mean([np.isin(a, b).mean() for a, b in zip(known, less, strict=True)]) < 0.9
     held = index(2000, approximate=made)
     write_index(held, tmp_path)
     again = reading(tmp_path, approximate=True)

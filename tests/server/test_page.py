@@ -81,6 +81,10 @@ def test_the_tutorial_of_movies(tmp_path, monkeypatch, capsys):
         recommended = re.findall(r"<li>(.*?)<span>", found)
         assert len(recommended) == 10
         assert not set(recommended) & set(titles)
+        dom = subprocess.run([BROWSER, *options, f"{url}&genre=crime"], capture_output=True, text=True, timeout=300)
+        of_genre = re.findall(r"<li>(.*?)<span>", re.search(r'<ol id="found">(.*?)</ol>', dom.stdout)[1])
+        assert len(of_genre) == 10
+        assert all(title.startswith("Crime") for title in of_genre)
     finally:
         process.terminate()
         process.wait(30)
