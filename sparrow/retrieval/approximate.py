@@ -49,8 +49,9 @@ class Approximate:
         """Return scores and places, as `sparrow.kernels.search.best_rows` does."""
         lists = np.zeros(len(queries) + 1, np.int64) if excluded is None else excluded.offsets
         wanted = min(k + int(np.diff(lists).max(initial=0)), self.index.ntotal)
-        effort = self.effort if self.kind != "hnsw" else max(self.effort, 2 * wanted)
-        found, rows = _searched(self.index, self.kind, queries, wanted, effort, allowed)
+        # Enough for more items than it was judged by: lists that hold four times as many on average.
+        least = 2 * wanted if self.kind == "hnsw" else -(-4 * wanted * self.index.nlist // self.index.ntotal)
+        found, rows = _searched(self.index, self.kind, queries, wanted, max(self.effort, least), allowed)
         if excluded is not None:
             for query in range(len(queries)):
                 own = excluded.rows[lists[query] : lists[query + 1]]
@@ -77,7 +78,7 @@ def faiss() -> Any:
 
 
 def build_approximate(vectors: Floats, kind: Kind, queries: Floats, *, recall: float = 0.95) -> Approximate:
-    """Build an index, and raise its effort until it finds ``recall`` of what exact search finds for ``queries``."""
+    """Build an index with the least effort that finds ``recall`` of what exact search finds for ``queries``."""
     fields.choice("index: kind", kind, KINDS)
     fields.number("index: recall", recall, above=0, at_most=1)
     library, count = faiss(), len(vectors)
@@ -92,13 +93,21 @@ def build_approximate(vectors: Floats, kind: Kind, queries: Floats, *, recall: f
     index.add(np.ascontiguousarray(vectors))
     known = best_rows(queries, [vectors], min(JUDGED, count))[1]
     most = count if kind == "hnsw" else int(index.nlist)
-    effort = min(16, most)
-    while True:
+
+    def found(effort: int) -> float:
         rows = _searched(index, kind, queries, known.shape[1], effort, None)[1]
-        share = float(np.mean([np.isin(own, other).mean() for own, other in zip(known, rows, strict=True)]))
-        if share >= recall or effort >= most:
-            return Approximate(kind, index, effort, share)
-        effort = min(2 * effort, most)
+        return float(np.mean([np.isin(own, other).mean() for own, other in zip(known, rows, strict=True)]))
+
+    low, effort = 0, 1
+    while (share := found(effort)) < recall and effort < most:
+        low, effort = effort, min(2 * effort, most)
+    while effort - low > 1:
+        middle = (low + effort) // 2
+        if (own := found(middle)) < recall:
+            low = middle
+        else:
+            effort, share = middle, own
+    return Approximate(kind, index, effort, share)
 
 
 def read_approximate(data: Any, kind: Kind, effort: int, recall: float) -> Approximate:

@@ -141,6 +141,8 @@ def test_approximate_search_reaches_its_recall_and_knows_filters(tmp_path, kind)
         less = dataclasses.replace(made, effort=made.effort - 1).search(queries, 10, None, None)[1]
         assert made.effort > 1
         assert np.mean([np.isin(a, b).mean() for a, b in zip(known, less, strict=True)]) < 0.9
+    many = dataclasses.replace(made, effort=1).search(queries, 300, None, None)[1]
+    assert (many >= 0).all()  # more items than one list holds
     held = index(2000, approximate=made)
     write_index(held, tmp_path)
     again = reading(tmp_path, approximate=True)
