@@ -108,13 +108,14 @@ class Block:
     def to_batch(self, only: Collection[str] | None = None) -> Batch:
         """Return the columns; ``only``: the ones with these names."""
         rows, batch, bags = self.in_order(), Batch(padding=self.padding), list(self.layout.bags)
-        for column in (*self.layout.places, *bags, *rows.others):
+        for (part, name), place in self.layout.places.items():
+            if only is None or name in only:
+                getattr(batch, part)[name] = place.get(rows.words)
+        for column in (*bags, *rows.others):
             part, name = column
             if only is not None and name not in only:
                 continue
-            if (place := self.layout.places.get(column)) is not None:
-                getattr(batch, part)[name] = place.get(rows.words)
-            elif column in self.layout.bags:
+            if column in self.layout.bags:
                 assert rows.tail is not None  # there are bags
                 up_to = [self.layout.bags[own] for own in bags[: bags.index(column) + 1]]
                 getattr(batch, part)[name] = _column_of(rows.words, rows.tail, up_to)

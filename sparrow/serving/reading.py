@@ -17,6 +17,7 @@ from sparrow.data import (
     IN_MEMORY,
     INTEGERS,
     Batch,
+    Block,
     Converter,
     DataError,
     Feature,
@@ -83,6 +84,16 @@ ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """The errors of values that do not make an array."""
 
 
+NONE: Final = type(None)
+PLAIN: Final = {
+    pa.float64(): frozenset({int, float, NONE}),
+    pa.int64(): frozenset({int, NONE}),
+    pa.string(): frozenset({str, NONE}),
+    pa.bool_(): frozenset({bool, NONE}),
+}
+"""The types of Python whose values make an array of a type without changing any."""
+
+
 class Types:
     """The types of columns, as steady as possible from request to request: each new combination must be checked.
 
@@ -100,7 +111,43 @@ class Types:
         self._numbers = {
             name for name, used in users.items() if all(f.part == "numbers" and f.width == 1 for f in used)
         }
-        self._seen: dict[str, Any] = {}
+        self._seen: dict[str, Any] = {name: pa.float64() for name in self._numbers}
+
+    def steady(self, columns: Mapping[str, Any]) -> Any:
+        """Return a record batch of lists whose values have the types of the requests before; None: some have others.
+
+        All columns of one type are made into one array, and cut apart: a request of one row has many columns.
+
+        >>> from sparrow.data import IdFeature, RawFeature
+        >>> types = Types([RawFeature("price"), IdFeature("item", num_buckets=9, embedding_dim=4)])
+        >>> _ = types.table({"price": [1.5], "item": [7]})
+        >>> [str(kind) for kind in types.steady({"price": [1, None], "item": [2, 3]}).schema.types]
+        ['double', 'int64']
+        >>> types.steady({"price": [1, None], "item": [2, "3"]}) is None
+        True
+        """
+        held: list[Any] = [columns.get(name) for name in self.columns]
+        if any(type(values) is not list for values in held) or len({len(values) for values in held}) != 1:
+            return None
+        size, arrays = len(held[0]), dict[str, Any]()
+        groups: dict[Any, list[str]] = {}
+        for name in self.columns:
+            groups.setdefault(self._seen.get(name), []).append(name)
+        for kind, names in groups.items():
+            if kind not in PLAIN:  # lists, or not known yet
+                if not all(_are_alike(columns[name]) for name in names):
+                    return None
+                arrays |= {name: self._array(name, columns[name]) for name in names}
+                continue
+            values = [value for name in names for value in columns[name]]
+            try:
+                made = pa.array(values, kind) if PLAIN[kind].issuperset(map(type, values)) else None
+            except ERRORS:  # such as an integer of more than 64 bits
+                made = None
+            if made is None:
+                return None
+            arrays |= {name: made.slice(size * place, size) for place, name in enumerate(names)}
+        return pa.RecordBatch.from_arrays([arrays[name] for name in self.columns], self.columns)
 
     def table(self, columns: Mapping[str, Any]) -> Any:
         """Return a record batch of the columns that the features read. Numbers are float64, with a point or without.
@@ -112,8 +159,11 @@ class Types:
         >>> types.table({"price": [2**63, None]}).column("price").to_pylist()
         [9.223372036854776e+18, None]
         """
+        if (made := self.steady(columns)) is not None:
+            return made
         names = [name for name in self.columns if name in columns] or list(columns)
         arrays = [self._array(name, columns[name]) for name in names]
+        self._seen |= {n: own.type for n, own in zip(names, arrays, strict=True) if not _is_untyped(own.type)}
         if len({len(array) for array in arrays}) > 1:
             lengths = ", ".join(f"'{name}' {len(array)}" for name, array in zip(names, arrays, strict=True))
             raise DataError(f"the columns have different numbers of rows: {lengths}", IN_MEMORY)
@@ -132,23 +182,6 @@ class Types:
             return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
         except ERRORS as error:
             raise _explained(name, values, error) from None
-
-    def agree(self, name: str, values: Sequence[Any]) -> bool:
-        """Return whether values of several requests have one type: beside "1" or 1.5, an id of 1 would be another.
-
-        >>> from sparrow.data import IdFeature, RawFeature
-        >>> types = Types([RawFeature("price"), IdFeature("item", num_buckets=9, embedding_dim=4)])
-        >>> types.agree("price", [1, 1.5, None]), types.agree("item", [1, None]), types.agree("item", [[1], []])
-        (True, True, True)
-        >>> types.agree("item", [1, "1"]), types.agree("item", [1, 1.5]), types.agree("item", [[1], ["1"]])
-        (False, False, False)
-        """
-        kinds = set(map(type, values)) - {type(None)}
-        if kinds == {list}:
-            kinds = {type(value) for row in values if row for value in row} - {type(None)}
-        if list in kinds:
-            return False
-        return len(kinds) <= 1 or (name in self._numbers and kinds <= {int, float})
 
     def complete(self, table: Any) -> Any:
         """Return the table with a type for each column of missing values or empty lists.
@@ -173,8 +206,21 @@ class Types:
             # Empty lists stay lists, and missing values of a feature that replaces them stay single.
             if (not is_null or name in self._single) and known.num_fields != strings.num_fields:
                 known = strings
+            self._seen.setdefault(name, known)
             table = table.set_column(index, name, table[index].cast(known))
         return table
+
+
+def _are_alike(values: Sequence[Any]) -> bool:
+    """Return whether values of several requests have one type: beside "1" or 1.5, an id of 1 would be another.
+
+    >>> _are_alike([1, None]), _are_alike([[1], [], None]), _are_alike([1, "1"]), _are_alike([[1], [1.5]])
+    (True, True, False, False)
+    """
+    kinds = set(map(type, values)) - {NONE}
+    if kinds == {list}:
+        kinds = {type(value) for row in values if row for value in row} - {NONE}
+    return len(kinds) <= 1 and list not in kinds
 
 
 def _explained(name: str, values: Any, error: Exception) -> DataError:
@@ -244,19 +290,25 @@ class Reading:
         table = cast(table, known.casts)
         made, _ = known.converter.convert(Rows(table, IN_MEMORY, lambda row: f"row {row}"), "error")
         batch = made.to_batch()
-        self._refuse_infinite(batch, table)
+        self._refuse_infinite(made, batch, table)
         return batch
 
     def together(self, parts: Sequence[Mapping[str, list[Any]]]) -> Batch | None:
         """Return the rows of several requests as one batch; None: their types differ, so each is read alone."""
         columns = {name: [value for part in parts for value in part[name]] for name in self.columns}
-        if not all(self._types.agree(name, values) for name, values in columns.items()):
-            return None
-        return self.batch(columns)
+        steady = self._types.steady(columns)
+        return None if steady is None else self.batch(steady)
 
-    def _refuse_infinite(self, batch: Batch, table: Any) -> None:
+    def _refuse_infinite(self, made: Block, batch: Batch, table: Any) -> None:
         """Refuse numbers that 32 bits cannot hold: the model would answer with no number."""
+        places = made.layout.places.items()
+        plain = {name: place for (part, name), place in places if part == "numbers" and place.dtype == np.float32}
+        words = [place.word + i for place in plain.values() for i in range(place.width or 1)]
+        if not np.isfinite(made.words[:, words].view(np.float32)).all():  # at once, quicker than one by one
+            plain = {}
         for feature in self._features:
+            if feature.name in plain:
+                continue
             held = getattr(batch, feature.part)[feature.name]
             numbers = held.weights if feature.part == "ids" and isinstance(held, Ragged) else None
             if feature.part != "ids":

@@ -93,14 +93,13 @@ class _Rows:
     def __init__(self, steps: Steps, rows: int, width: int, words: npt.NDArray[np.int32] | None = None) -> None:
         self.words = pool.empty((rows, width), np.int32) if words is None else words
         self.bad = np.zeros(rows, np.uint8)
-        sizes = [rows * step.dim if step.is_transformed else None for step in steps.steps]
-        self.later = [
-            None if n is None else Later(pool.empty((n,), np.float64), pool.empty((n,), np.int64)) for n in sizes
-        ]
+        # One piece of memory for the numbers of all steps: a request of one row has many columns.
+        self._begins = (rows * steps.transformed).tolist()
+        self._values, self._places = (pool.empty((self._begins[-1],), dtype) for dtype in (np.float64, np.int64))
         self.starts = pool.empty((rows + 1,), np.int64) if steps.has_bags else None
-        fields = [(0, 0) if x is None else [*map(address, x)] for x in self.later]
-        self._later = np.ascontiguousarray(np.array(fields or [(0, 0)], np.int64).T)
-        self._num_later = np.zeros(len(fields) or 1, np.int64)
+        starts = np.array([[address(self._values)], [address(self._places)]]) + 8 * rows * steps.transformed[:-1]
+        self._later = np.where(np.diff(steps.transformed) > 0, starts, 0)
+        self._num_later = np.zeros(len(steps.steps), np.int64)
         self.raw = _Target(
             rows=rows,
             words=address(self.words),
@@ -124,7 +123,7 @@ class _Rows:
             tail = Tail(words[: self.starts[rows]], self.starts[: rows + 1])
         bad = self.bad[:rows].view(np.bool_) if answer == _SOME_BAD else None
         later = [
-            None if own is None else Later(own.values[:count], own.places[:count])
-            for own, count in zip(self.later, self._num_later.tolist(), strict=False)
+            Later(self._values[begin : begin + count], self._places[begin : begin + count]) if end > begin else None
+            for begin, end, count in zip(self._begins, self._begins[1:], self._num_later.tolist(), strict=False)
         ]
         return Converted(self.words[:rows], bad, tail, later, self.raw.decoding * 1e-9)

@@ -77,6 +77,8 @@ class Steps:
         """
         self.steps = [step for step, _, _ in steps]
         self.has_bags = any(is_ragged for _, _, is_ragged in steps)
+        sizes = [step.dim if step.is_transformed else 0 for step in self.steps]
+        self.transformed = np.cumsum([0, *sizes])  # the numbers of a row that NumPy transforms, before each step
         self._held: list[Any] = []
         self.array = (_Step * max(len(steps), 1))(*(self._raw(*step, columns) for step in steps))
 
