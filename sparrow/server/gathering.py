@@ -21,7 +21,8 @@ TURNS: Final = 2
 """Turns of the event loop in which further requests may join a batch that is computed there."""
 QUICK_SECONDS: Final = 0.01
 SLOW_SECONDS: Final = 5.0
-"""After a batch of more than QUICK_SECONDS in the event loop, the thread computes all for SLOW_SECONDS."""
+"""After a batch of more than QUICK_SECONDS of the process's processor time in the event loop, the thread computes all
+for SLOW_SECONDS. By the clock, a machine that is busy with others would make every batch a slow one."""
 
 
 _Waiting = tuple[T, float, "asyncio.Future[R]"]
@@ -69,7 +70,12 @@ class Gatherer(Generic[T, R]):
         with self._changed:
             self._receiving += change
             if change < 0:
-                self._changed.notify()
+                self._wake()
+
+    def _wake(self) -> None:
+        """Wake the thread where there is something for it; else it would only take the interpreter's lock."""
+        if self._is_handed_over:
+            self._changed.notify()
 
     @property
     def waiting(self) -> int:
@@ -82,11 +88,11 @@ class Gatherer(Generic[T, R]):
         with self._changed:
             self._receiving -= 1
             if len(self._waiting) >= self._most_waiting or self._stopped:
-                self._changed.notify()
+                self._wake()
                 raise Refused("too many requests wait already; try again later", HTTPStatus.SERVICE_UNAVAILABLE)
             self._waiting.append((request, time.monotonic(), future))
             self._is_handed_over |= not self._is_quick(request)
-            self._changed.notify()
+            self._wake()
         if not self._is_planned:
             self._is_planned = True
             loop.call_soon(self._compute_now, TURNS)
@@ -98,20 +104,20 @@ class Gatherer(Generic[T, R]):
             asyncio.get_running_loop().call_soon(self._compute_now, turns - 1)
             return
         self._is_planned = False
-        began = time.monotonic()
-        if self._is_handed_over or began < self._slow_until or not self._computing.acquire(blocking=False):
+        if self._is_handed_over or time.monotonic() < self._slow_until or not self._computing.acquire(blocking=False):
             with self._changed:
                 self._is_handed_over = True
                 self._changed.notify()
             return
+        began = time.process_time()
         try:
             with self._changed:
                 taken = self._take()
             _deliver(*self._answered(taken))
         finally:
             self._computing.release()
-        if (now := time.monotonic()) - began > QUICK_SECONDS:
-            self._slow_until = now + SLOW_SECONDS
+        if time.process_time() - began > QUICK_SECONDS:
+            self._slow_until = time.monotonic() + SLOW_SECONDS
         if self._waiting:
             self._is_planned = True
             asyncio.get_running_loop().call_soon(self._compute_now, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import heapq
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
@@ -17,6 +18,14 @@ NEAR: Final = 0.85
 """The similarity from which on a name is taken for a misspelled one."""
 SUGGESTED, LONGEST = 3, 100
 """The most unknown names that are compared with the model's, and their most characters: a comparison is dear."""
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON; write null for a missing value")
+
+
+DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+ENCODER: Final = json.JSONEncoder(default=lambda value: value.tolist(), allow_nan=False)
 
 
 def columns_of(
@@ -34,7 +43,7 @@ def columns_of(
     ({'user': [1, 2]}, {})
     """
     try:
-        given = json.loads(body, parse_constant=_refuse_constant)
+        given = DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise Refused(f"the body is not JSON: {_reason(error)}") from None
     beside = {name: given.pop(name) for name in options if name in given} if isinstance(given, dict) else {}
@@ -56,7 +65,8 @@ def _of_rows(rows: Any, wanted: Sequence[str], most_rows: int) -> dict[str, list
     present = set[str]().union(*rows)
     if rows and not present.isdisjoint(wanted):
         _refuse_near(present, wanted)
-        return {name: [row.get(name) for row in rows] for name in wanted}
+        columns = zip(*(map(row.get, wanted) for row in rows), strict=True)
+        return dict(zip(wanted, map(list, columns), strict=True))
     if rows:
         raise Refused(f"the rows hold none of the columns {', '.join(wanted)}")
     return {name: [] for name in wanted}
@@ -82,6 +92,9 @@ def _of_columns(columns: Any, wanted: Sequence[str], most_rows: int) -> dict[str
 
 def _check_values(columns: Mapping[str, list[Any]], most: int) -> None:
     """Refuse objects as values, which no model reads and each of which may have its own fields, and too many values."""
+    flat = itertools.chain.from_iterable(columns.values())
+    if {dict, list}.isdisjoint(map(type, flat)):
+        return
     left = most
     for name, held in columns.items():
         level = [held]
@@ -100,7 +113,7 @@ def _check_values(columns: Mapping[str, list[Any]], most: int) -> None:
 def to_json(fields: dict[str, Any]) -> bytes:
     """Return an answer. NumPy's numbers are written with all their digits, and a number that is not finite as null."""
     try:
-        return json.dumps(fields, default=lambda value: value.tolist(), allow_nan=False).encode()
+        return ENCODER.encode(fields).encode()
     except ValueError:
         return json.dumps(_finite(fields)).encode()
 
@@ -114,10 +127,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(held) for held in value]
     return None if isinstance(value, float) and (value != value or abs(value) == float("inf")) else value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON; write null for a missing value")
 
 
 def _reason(error: ValueError | RecursionError) -> str:

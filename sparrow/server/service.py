@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
@@ -30,9 +31,11 @@ from sparrow.versions import __version__
 
 log = logging.getLogger("sparrow.server")
 CONTENT_TYPES: Final[dict[Form, str]] = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
+FORMS: Final = {kind: form for form, kind in CONTENT_TYPES.items()}
 PAGE: Final = "/page"
 """The path of the files of a page."""
 INDEX: Final = "index.html"
+T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -188,15 +191,12 @@ class Service:
                 if form == "json" and len(asked.body) <= SHORT:
                     part = read(self._served, asked, self.limits, self._known)
                 else:
-                    async with _in_time(deadline):
-                        part = await self._readers.result(
-                            lambda: read(self._served, asked, self.limits, self._known), len(asked.body)
-                        )
+                    work = functools.partial(read, self._served, asked, self.limits, self._known)
+                    part = await _in_time(self._readers.result(work, len(asked.body)), deadline)
         except BaseException:
             self._gatherer.receiving(-1)
             raise
-        async with _in_time(deadline):
-            made = await self._gatherer.result(part)
+        made = await _in_time(self._gatherer.result(part), deadline)
         self.metrics.count_age(made.version)
         taken = {} if made.version.time is None else {"X-Sparrow-Time": f"{made.version.time:.3f}"}
         headers = {"X-Sparrow-Version": str(made.version), **taken}
@@ -219,6 +219,8 @@ class Service:
         if (request.content_length or 0) > most:
             raise _too_long(most)
         try:
+            if request.content.is_eof():  # it came with the head
+                return await request.read()
             async with asyncio.timeout(self.limits.read_seconds):
                 return await request.read()
         except TimeoutError:
@@ -256,12 +258,11 @@ class Service:
         return web.Response(body=self.metrics.text(), content_type="text/plain", charset="utf-8")
 
 
-@contextlib.asynccontextmanager
-async def _in_time(deadline: float) -> AsyncIterator[None]:
-    """Refuse a request that is not answered at the deadline, by the clock of the loop."""
+async def _in_time(awaited: Awaitable[T], deadline: float) -> T:
+    """Return the result, or refuse a request that has none at the deadline, by the clock of the loop."""
     try:
         async with asyncio.timeout_at(deadline):
-            yield
+            return await awaited
     except TimeoutError:
         raise Refused("the model is too busy; try again later", HTTPStatus.SERVICE_UNAVAILABLE) from None
 
@@ -270,13 +271,12 @@ def _forms(request: web.Request) -> tuple[Form, Form]:
     """Return the form of the body and of the answer: the form that the client accepts, or else the body's."""
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise Refused("compressed bodies are not read; send the body as it is", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-    given: dict[str, Form] = {kind: form for form, kind in CONTENT_TYPES.items()}
-    form = given.get(request.content_type)
+    form = FORMS.get(request.content_type)
     if form is None:
         why = f"the Content-Type must be {' or '.join(CONTENT_TYPES.values())}"
         raise Refused(why, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
     accepted = [kind.partition(";")[0].strip() for kind in request.headers.get("Accept", "").split(",")]
-    return form, next((given[kind] for kind in accepted if kind in given), form)
+    return form, next((FORMS[kind] for kind in accepted if kind in FORMS), form)
 
 
 def _too_long(most: int) -> Refused:
