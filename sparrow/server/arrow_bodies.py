@@ -21,6 +21,11 @@ _HEADER, _COMPRESSION, _DATA, _IS_DELTA = 2, 3, 1, 2
 """Fields of the tables Message, RecordBatch, DictionaryBatch and DictionaryBatch in Arrow's Message.fbs."""
 MESSAGES: Final = 20_000
 """The most messages of a body: one for each column that is a dictionary, and record batches."""
+SINGLE: Final = (
+    *("integer", "floating", "decimal", "boolean", "null"),
+    *("string", "large_string", "string_view", "binary", "large_binary", "binary_view"),
+)
+"""Arrow's names of the types that a value may have."""
 TIMES: Final = 16
 SPARE: Final = 32 << 20
 """The columns of a body may stand for TIMES its bytes, and SPARE bytes more."""
@@ -164,23 +169,7 @@ def _is_known(kind: Any) -> bool:
 
 
 def _is_single(kind: Any) -> bool:
-    types = pa.types
-    return any(
-        check(kind)
-        for check in (
-            types.is_integer,
-            types.is_floating,
-            types.is_decimal,
-            types.is_boolean,
-            types.is_string,
-            types.is_large_string,
-            types.is_string_view,
-            types.is_binary,
-            types.is_large_binary,
-            types.is_binary_view,
-            types.is_null,
-        )
-    )
+    return any(getattr(pa.types, f"is_{name}")(kind) for name in SINGLE)
 
 
 def _listed(array: Any) -> int:

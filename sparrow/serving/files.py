@@ -29,10 +29,6 @@ AHEAD: Final = 4
 """Batches that the device is given before the results of the first are taken."""
 
 
-def _as_it_is(arrays: Arrays) -> Arrays:
-    return arrays
-
-
 def predict(
     model: ExportedModel,
     source: Any,
@@ -57,38 +53,14 @@ def predict(
         history is computed once for all of its rows.
     """
     if user is not None:
-        return _write(output, _ByUser(model, opened(source), columns, batch_size, user))
+        return write(output, _ByUser(model, opened(source), columns, batch_size, user))
     function = model.function(PREDICT)
-    return write_predictions(
-        opened(source),
-        output,
-        features=function.features,
-        prepare=function.prepare,
-        compute=function.compute,
-        columns=columns,
-        batch_size=batch_size or model.description.batch_size,
-    )
+    given = function.features, function.prepare, function.compute, columns
+    return write(output, Predicted(opened(source), *given, batch_size or model.description.batch_size))
 
 
-def write_predictions(
-    source: Source,
-    output: str | AnyPath,
-    *,
-    features: Sequence[Feature],
-    prepare: Callable[[Batch], T],
-    compute: Callable[[T], Any],
-    columns: Sequence[str],
-    batch_size: int,
-    finish: Callable[[Any], Arrays] = _as_it_is,
-) -> int:
-    """Write the results of ``finish(compute(prepare(batch)))``, row by row, besides ``columns`` of the source.
-
-    ``prepare`` runs ahead in threads of its own. The file appears when it is complete; without rows it has its columns.
-    """
-    return _write(output, Predicted(source, features, prepare, compute, columns, batch_size, finish))
-
-
-def _write(output: str | AnyPath, predicted: Predicted[Any] | _ByUser) -> int:
+def write(output: str | AnyPath, predicted: Predicted[Any] | _ByUser) -> int:
+    """Write all tables into one Parquet file, which appears when it is complete. Return the number of rows."""
     path, rows = at(output), 0
     check_parquet(path)
     _refuse(path, predicted.reader)
@@ -108,7 +80,8 @@ def _write(output: str | AnyPath, predicted: Predicted[Any] | _ByUser) -> int:
 class Predicted(Generic[T]):
     """The results of ``finish(compute(prepare(batch)))`` for all rows of a source, opened and checked.
 
-    ``compute`` starts the work on a batch; ``finish`` is called after that of `AHEAD` more.
+    ``prepare`` runs ahead in threads of its own. ``compute`` starts the work on a batch; ``finish`` is called after
+    that of `AHEAD` more.
 
     Attributes:
       reader: the opened source.
@@ -123,7 +96,7 @@ class Predicted(Generic[T]):
         compute: Callable[[T], Any],
         columns: Sequence[str],
         batch_size: int,
-        finish: Callable[[Any], Arrays] = _as_it_is,
+        finish: Callable[[Any], Arrays] = lambda made: made,
     ) -> None:
         self._source, self._prepare, self._compute, self._batch_size = source, prepare, compute, batch_size
         self._finish = finish

@@ -162,13 +162,9 @@ class Function:
         made = self._plain.fill(batch.ids, inputs)
         for lookup, found in self._looked_up([lookup for lookup in self._places.acts if lookup not in made], batch):
             place = self._places.acts[lookup]
-            inputs[:size, place.start : place.stop] = self._by_state(self._ids_of[lookup], found, offsets)
+            inputs[:size, place] = self._by_state(self._ids_of[lookup], found, offsets)
         for name, place in self._places.numbers.items():
-            if name == STATE:
-                inputs[:size, place.start : place.stop] = states
-            else:
-                found = self._by_state(name, self._number(name, batch), offsets)
-                inputs[:size, place.start : place.stop] = found
+            inputs[:size, place] = states if name == STATE else self._by_state(name, self._number(name, batch), offsets)
         return Prepared(inputs, size)
 
     def _by_state(self, feature: str, found: Array, offsets: Array | None) -> Array:

@@ -18,18 +18,11 @@ from sparrow.serving.opened import Opened
 from sparrow.serving.tensors import Array
 
 
-class Span(NamedTuple):
-    """The columns of an input in the array."""
-
-    start: int
-    stop: int
-
-
 class Places(NamedTuple):
-    """The places of the activations and numbers of a function, and the width of the array that holds them."""
+    """The columns of the activations and numbers of a function in an array, and the width of that array."""
 
-    acts: dict[str, Span]
-    numbers: dict[str, Span]
+    acts: dict[str, slice]
+    numbers: dict[str, slice]
     width: int
 
     @classmethod
@@ -37,14 +30,14 @@ class Places(NamedTuple):
         """Return the places of inputs of the given widths.
 
         >>> Places.of({"user": 4}, {"price": 1})
-        Places(acts={'user': Span(start=0, stop=4)}, numbers={'price': Span(start=4, stop=5)}, width=5)
+        Places(acts={'user': slice(0, 4, None)}, numbers={'price': slice(4, 5, None)}, width=5)
         """
-        made: list[dict[str, Span]] = []
+        made: list[dict[str, slice]] = []
         at = 0
         for widths in (acts, numbers):
             made.append({})
             for name, width in widths.items():
-                made[-1][name] = Span(at, at + width)
+                made[-1][name] = slice(at, at + width)
                 at += width
         return cls(made[0], made[1], at)
 
@@ -54,8 +47,8 @@ class Places(NamedTuple):
     def function(self, call: Callable[..., Any]) -> Any:
         """Return ``call(parameters, acts, numbers)`` as a jitted function of the parameters and the array."""
 
-        def cut(inputs: jax.Array, places: Mapping[str, Span]) -> dict[str, jax.Array]:
-            return {name: inputs[:, place.start : place.stop] for name, place in places.items()}
+        def cut(inputs: jax.Array, places: Mapping[str, slice]) -> dict[str, jax.Array]:
+            return {name: inputs[:, place] for name, place in places.items()}
 
         return jax.jit(lambda parameters, inputs: call(parameters, cut(inputs, self.acts), cut(inputs, self.numbers)))
 
@@ -160,13 +153,13 @@ class _Lookup(NamedTuple):
     name: str
     feature: int  # its row in the matrix of ids
     table: Table
-    place: Span
+    place: slice
 
 
 class PlainLookups:
     """Lookups in tables of any dtype, for the features that have one id in every row of a batch."""
 
-    def __init__(self, tables: Mapping[str, Table], features: Mapping[str, str], places: Mapping[str, Span]) -> None:
+    def __init__(self, tables: Mapping[str, Table], features: Mapping[str, str], places: Mapping[str, slice]) -> None:
         """Take the table, the feature and the place of each lookup, by its name."""
         rows: dict[str, int] = {}
         for name, table in tables.items():
@@ -203,7 +196,7 @@ class PlainLookups:
             for name, _, table, place in self._lookups:
                 if name in made:
                     own = matrix[lookups[made.index(name), ROW_OF_IDS]]
-                    inputs[: len(own), place.start : place.stop] = table.take(own, axis=0)
+                    inputs[: len(own), place] = table.take(own, axis=0)
         return made
 
 

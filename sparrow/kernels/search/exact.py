@@ -64,6 +64,8 @@ def best_rows(
     numbers = np.full((len(wanted), k), -1, np.int64)
     loaded = None if compiled is False else host_library("search")
     passes = None if allowed is None else np.ascontiguousarray(allowed, np.bool_)
+    count = threads or len(os.sched_getaffinity(0))
+    left_out = (None, None) if excluded is None else [np.ascontiguousarray(part, np.int64) for part in excluded]
     start = 0
     for given in blocks:
         block = _floats(given)
@@ -73,8 +75,16 @@ def best_rows(
         if loaded is None:
             _add(wanted, block, start, mask, excluded, scores, numbers)
         else:
-            count = threads or len(os.sched_getaffinity(0))
-            _add_compiled(loaded, wanted, block, start, mask, excluded, count, scores, numbers)
+            loaded.sparrow_search(
+                address(wanted),
+                ctypes.c_int64(len(wanted)),
+                address(block),
+                *map(ctypes.c_int64, (*block.shape, k, start)),
+                *map(address, (mask, *left_out)),
+                ctypes.c_int64(count),
+                address(scores),
+                address(numbers),
+            )
         start += len(block)
     return scores, numbers
 
@@ -84,31 +94,6 @@ def _floats(vectors: Any) -> Floats:
     if array.ndim != 2:
         raise ValueError(f"vectors must have two axes, one row each, got the shape {array.shape}")
     return array
-
-
-def _add_compiled(
-    loaded: ctypes.CDLL,
-    queries: Floats,
-    block: Floats,
-    start: int,
-    allowed: npt.NDArray[np.bool_] | None,
-    excluded: Excluded | None,
-    threads: int,
-    scores: Floats,
-    numbers: Numbers,
-) -> None:
-    offsets, rows = (None, None) if excluded is None else (np.ascontiguousarray(part, np.int64) for part in excluded)
-    sizes = [len(block), block.shape[1], scores.shape[1], start]
-    loaded.sparrow_search(
-        address(queries),
-        ctypes.c_int64(len(queries)),
-        address(block),
-        *map(ctypes.c_int64, sizes),
-        *map(address, (allowed, offsets, rows)),
-        ctypes.c_int64(threads),
-        address(scores),
-        address(numbers),
-    )
 
 
 def _add(

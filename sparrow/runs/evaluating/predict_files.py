@@ -19,7 +19,7 @@ from sparrow.files import AnyPath
 from sparrow.runs.evaluating.evaluation import prediction_batch_size, used_in_evaluation
 from sparrow.runs.loop.together import agreed
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.serving.files import Predicted, write_predictions
+from sparrow.serving.files import Predicted, write
 
 
 def predict(
@@ -47,16 +47,10 @@ def predict(
     """
     prepare, compute, finish = computing(program, state)
     with tempfile.TemporaryDirectory() if not processes.is_first() else contextlib.nullcontext() as aside:
-        return write_predictions(
-            source_like(program.config, source),
-            output if aside is None else Path(aside) / "predictions",  # the first process writes the file
-            features=program.assembly.features,
-            prepare=prepare,
-            compute=compute,
-            columns=columns,
-            batch_size=batch_size or prediction_batch_size(program.config),
-            finish=finish,
-        )
+        given = source_like(program.config, source), program.assembly.features, prepare, compute, columns
+        predicted = Predicted(*given, batch_size or prediction_batch_size(program.config), finish)
+        # The first process writes the file.
+        return write(output if aside is None else Path(aside) / "predictions", predicted)
 
 
 def predict_table(

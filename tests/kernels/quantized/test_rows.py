@@ -6,7 +6,7 @@ import pytest
 
 from sparrow.kernels.native.library import host_library
 from sparrow.kernels.quantized import QuantizedTable, dequantize, quantize, record_bytes
-from sparrow.serving.lookup import PlainLookups, Span
+from sparrow.serving.lookup import PlainLookups
 
 
 def rows(count, dim):
@@ -62,7 +62,7 @@ def test_lookups_in_tables_of_all_kinds_are_written_at_once():
         "d": QuantizedTable(quantize(values, 8), 5, 8),
         "e": QuantizedTable(quantize(values, 4), 5, 4),
     }
-    places = {name: Span(5 * i, 5 * i + 5) for i, name in enumerate(tables)}
+    places = {name: slice(5 * i, 5 * i + 5) for i, name in enumerate(tables)}
     lookups = PlainLookups(tables, {"a": "x", "b": "y", "c": "x", "d": "z", "e": "y"}, places)
     x, y, z = (np.random.default_rng(seed).integers(0, 40, 9).astype(np.int32) for seed in range(3))
     ids_of = {"a": x, "b": y, "c": x, "d": z, "e": y}
