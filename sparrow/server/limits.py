@@ -72,13 +72,13 @@ class Limits:
 def check_rows(rows: int, most_rows: int) -> None:
     """Refuse more rows than a request may have."""
     if rows > most_rows:
-        why = f"a request may have {most_rows} rows, got {rows}; send them in several requests"
+        why = f"a request may have at most {most_rows} rows, got {rows}; send them in several requests"
         raise Refused(why, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 def too_many_values(most: int) -> Refused:
     """Return the refusal of more values than a request may have."""
-    why = f"a request may have {most} values in lists; send the rows in several requests"
+    why = f"a request may have at most {most} values in lists; send the rows in several requests"
     return Refused(why, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 

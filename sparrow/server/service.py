@@ -280,7 +280,7 @@ def _forms(request: web.Request) -> tuple[Form, Form]:
 
 
 def _too_long(most: int) -> Refused:
-    why = f"a body may have {most} bytes; send fewer rows at a time"
+    why = f"a body may have at most {most} bytes; send fewer rows at a time"
     return Refused(why, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 

@@ -77,7 +77,7 @@ WISHES = [
     ({"exclude": [3]}, 400, "exclude must hold a list of ids for each row"),
     ({"exclude": [[1]]}, 400, "exclude has 1 lists for 2 queries"),
     ({"allow": [[1]]}, 400, "allow must be a list of ids"),
-    ({"allow": list(range(201))}, 413, "a request may have 200 values in lists"),
+    ({"allow": list(range(201))}, 413, "a request may have at most 200 values in lists"),
     ({"where": {"odd": 1}}, 400, "items have no attribute 'odd'"),
     ({"where": {"even": "x"}}, 400, "attribute 'even' holds int64"),
     ({"where": {"even": 2**70}}, 400, "attribute 'even' holds int64"),
@@ -103,7 +103,7 @@ def test_rows_are_bounded_and_an_export_without_items_says_so(folder):
         folder / "with", [(as_json(rows(9)), PATH, JSON), (as_json(rows(1)), f"{PATH}?k=x", JSON)]
     )
     assert (many, bad_k) == (413, 400)
-    assert "a request may have 8 rows, got 9" in answer["error"]
+    assert "a request may have at most 8 rows, got 9" in answer["error"]
     ((status, answer),) = asked(folder / "without", [(as_json(rows(1)), PATH, JSON)])
     assert status == 404
     assert answer["error"] == "the export has no items to recommend; write it with sparrow export --index"
@@ -137,7 +137,7 @@ def test_a_second_model_orders_the_items_of_the_first(folder):
     for scores, own in zip(answers[0][1]["scores"], expected, strict=True):
         assert scores == pytest.approx([score for score, _ in own], abs=1e-6)
     assert of_arrow(answers[1][1])["item"].to_pylist() == [name for own in expected for _, name in own]
-    assert answers[2] == (413, {"error": "a request may have 4 rows, got 7; send them in several requests"})
+    assert answers[2] == (413, {"error": "a request may have at most 4 rows, got 7; send them in several requests"})
     first, second = serving.load(folder / "described"), serving.load(folder / "ranker")
     own = first.recommend(users, 3, rank=serving.Ranker(second, first.index), candidates=6)
     assert own["item"].to_pylist() == [name for own in expected for _, name in own]
