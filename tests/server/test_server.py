@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import re
 import shutil
@@ -500,7 +501,8 @@ def test_a_newer_export_takes_over_without_a_loss(two, tmp_path):
                 (partial / "predict.stablehlo").write_bytes(b"no program")
 
     async def ask():
-        async with serving_of(tmp_path / "export", lines=lines) as client:
+        patient = dataclasses.replace(LIMITS, idle_seconds=60.0)  # a busy machine must not end idle connections
+        async with serving_of(tmp_path / "export", patient, lines=lines) as client:
             counts = {"click": 0, "match": 0}
 
             async def one():
