@@ -22,7 +22,7 @@ from sparrow.checkpoint.links import ARRAYS, ID, PARENT, ancestors, compact, dif
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.writer import begin
 from sparrow.embedding import ChangedRows
-from sparrow.files import sync
+from sparrow.files import give_back, sync
 
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _DELETED, _DAMAGED = ".deleted", ".damaged"
@@ -89,8 +89,7 @@ class Checkpoints:
         ``copy_bytes``: the most bytes of tables that are copied to the host, and written later; None: `copy_limit`, and
         copies on the GPU itself where it has the memory. At most one save holds copies at a time.
         """
-        if self._linking is not None and self._linking.done():
-            self._wait_for_link()
+        self.check()
         self._wait_for_save()  # one at a time holds copies
         own = {ID: secrets.token_hex(8)}
         path, about = self._path(step), {**about, **own, NUMBER: step}
@@ -100,6 +99,7 @@ class Checkpoints:
         def work() -> None:
             finish()
             self._remove_old()
+            give_back()
 
         self._saving = self._pool.submit(work)
         self._parent, self._arrays, self._links = {"step": step, **own}, arrays, 0
@@ -145,6 +145,7 @@ class Checkpoints:
             if is_long:
                 self._compact(path)
             self._remove_old()
+            give_back(every=60)
 
         self._linking = self._pool.submit(work)
         return path

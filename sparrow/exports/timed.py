@@ -17,7 +17,7 @@ from sparrow.config import Data, Export
 from sparrow.embedding import EXPORTS, ChangedRows, cleared
 from sparrow.exports.contents import Parameters, TableDtype, live_ids, smaller
 from sparrow.exports.exporting import Programs, export, traced
-from sparrow.files import AnyPath, Remote, send_folder
+from sparrow.files import AnyPath, Remote, give_back, send_folder
 from sparrow.runs import EventSchedule, Loop, Part
 from sparrow.runs.evaluating.predict_files import used_in_evaluation
 from sparrow.serving.deltas import FOLDER, Delta, Version, send_delta
@@ -117,6 +117,7 @@ class TimedExports(Part):
         self._names = {name for function in made.functions.values() for name in function.parameters}
         self._version = Version(made.step)
         _use(loop, cleared(embedding, EXPORTS))
+        give_back()
         loop.log.line(f"export step {loop.steps}  {self._folder}")
 
     def _write_delta(self, loop: Loop, parent: Version) -> None:
@@ -145,6 +146,7 @@ class TimedExports(Part):
             version = delta.write(self._local, parent)
             if isinstance(self._folder, Remote):
                 send_delta(self._local, version.delta, self._folder)
+            give_back(every=60)
             return version
 
         self._writing = self._pool.submit(write)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import gc
 import queue
@@ -13,8 +12,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-import pyarrow as pa
-
+from sparrow.files import give_back
 from sparrow.server.limits import Refused, deliver
 
 R = TypeVar("R")
@@ -157,10 +155,3 @@ def settle() -> None:
     gc.collect()
     gc.freeze()
     give_back()
-
-
-def give_back() -> None:
-    """Return freed memory: the C library keeps what a large body or a replaced model took, thread by thread."""
-    pa.default_memory_pool().release_unused()
-    with contextlib.suppress(AttributeError, OSError):  # other C libraries have no such call
-        ctypes.CDLL(None).malloc_trim(0)

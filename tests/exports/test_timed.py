@@ -48,8 +48,9 @@ def test_deltas_give_the_predictions_of_a_complete_export(tmp_path, dtype):
 
 
 def test_later_complete_exports_have_the_functions_of_the_first(tmp_path, monkeypatch):
-    """They are traced once in a session: a run that never ends exports all rows again and again."""
-    calls = []
+    """They are traced once in a session, and freed memory goes back: a run that never ends exports all rows often."""
+    calls, freed = [], []
+    monkeypatch.setattr(timed, "give_back", lambda every=0: freed.append(every))
     monkeypatch.setattr(timed, "traced", lambda *given: calls.append(given) or traced(*given))
     run = trained(tmp_path / "run", "export={every_steps: 2, full_after: 1}")
     made = tmp_path / "run" / "export"
@@ -57,7 +58,7 @@ def test_later_complete_exports_have_the_functions_of_the_first(tmp_path, monkey
     run.export(tmp_path / "whole")
     found = [serving.load(folder).predict(ROWS)["click"].tobytes() for folder in (made, tmp_path / "whole")]
     assert found[0] == found[1]
-    assert len(calls) == 1
+    assert (len(calls), freed.count(0)) == (1, 3)
 
 
 @pytest.mark.slow
