@@ -129,10 +129,10 @@ class TimedExports(Part):
         parameters = {name: np.array(arrays[name], order="C") for name in sorted(self._names)}
         came, went = {}, {}
         for table, own in live_ids(program.embedder, embedding).items():
-            before = self._ids[table]
-            rows = dict(zip(before.ids.tolist(), before.rows.tolist(), strict=True))
-            new = np.array([rows.get(one) != row for one, row in zip(own.ids.tolist(), own.rows.tolist(), strict=True)])
-            came[table] = own.ids[new.astype(bool)].view(np.int64), own.rows[new.astype(bool)]
+            before, was = self._ids[table], np.zeros(program.embedder.tables[table].vocabulary_size, np.uint64)
+            was[before.rows] = before.ids
+            new = (was[own.rows] != own.ids) | ~np.isin(own.rows, before.rows)
+            came[table] = own.ids[new].view(np.int64), own.rows[new]
             went[table] = np.setdiff1d(before.ids, own.ids).view(np.int64)
             self._ids[table] = own
         step, dtypes = int(state.optimizer.step), {n: t.dtype for n, t in program.embedder.tables.items()}
