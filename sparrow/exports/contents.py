@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import jax
 import numpy as np
 
-from sparrow.checkpoint import Key, rows_of
+from sparrow.checkpoint import Key, plain, rows_of
 from sparrow.config import ConfigError, Problem, Task
 from sparrow.data import CANDIDATES, Feature, Holds
 from sparrow.data.features import registry
@@ -31,7 +31,7 @@ from sparrow.serving.deltas import FOLDER as DELTAS
 from sparrow.serving.description import IDS, INDEX, LEFT, NAME, PARAMETERS, PROGRAM, STATE, TABLES, Input, Output
 from sparrow.serving.tensors import Streamed
 from sparrow.tasks import meaning
-from sparrow.trees import path_name
+from sparrow.trees import named_leaves
 
 VOCABULARIES: Final = "vocabularies"
 _WRITTEN: Final = re.compile(
@@ -53,16 +53,10 @@ class Parameters:
     """
 
     def __init__(self, tree: Any) -> None:
-        leaves, self._structure = jax.tree_util.tree_flatten_with_path(tree)
-        names = [path_name(path) for path, _ in leaves]
+        leaves, self._structure = named_leaves(tree), jax.tree.structure(tree)
         # Keys of random numbers are arrays of bits in a file.
-        is_key = [jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) for _, leaf in leaves]
-        held = zip(names, leaves, is_key, strict=True)
-        self._keys = {name: jax.random.key_impl(leaf) for name, (_, leaf), is_own in held if is_own}
-        self.arrays: dict[str, Any] = {
-            name: jax.random.key_data(leaf) if name in self._keys else leaf
-            for name, (_, leaf) in zip(names, leaves, strict=True)
-        }
+        self.arrays: dict[str, Any] = {name: plain(leaf) for name, leaf in leaves.items()}
+        self._keys = {n: jax.random.key_impl(leaf) for n, leaf in leaves.items() if self.arrays[n] is not leaf}
 
     def tree(self, arrays: dict[str, Any]) -> Any:
         leaves = [
