@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from sparrow import config as configs
 from sparrow import fields, runs
 from sparrow.config import Config, ConfigError
-from sparrow.data import Feature, SequenceFeature, SparseFeature
+from sparrow.data import Feature, SequenceFeature
 from sparrow.data.features import registry as feature_kinds
 from sparrow.files import replace_file
 from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column, without_repeats
@@ -237,7 +237,8 @@ def guess(
     ids: dict[str, FeatureGuess] = dict.fromkeys((*user[:1], *item[:1]), "id") if matching and not targets else {}
     readings = _readings(held, {*targets, weight}, {**ids, **(features or {})}, dim)
     for reading in readings:
-        if reading.column in ids.keys() - (features or {}).keys() and not isinstance(reading.feature, SparseFeature):
+        is_id = reading.feature is not None and reading.feature.is_sparse
+        if reading.column in ids.keys() - (features or {}).keys() and not is_id:
             raise ConfigError(
                 f"user= and item= begin with ids, integers or strings; '{reading.column}' is {reading.words}"
             )

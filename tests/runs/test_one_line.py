@@ -12,7 +12,7 @@ import pytest
 from sparrow import runs
 from sparrow.cli import main
 from sparrow.config import ConfigError, dumps
-from sparrow.files import proc
+from sparrow.files import memory as proc
 from sparrow.runs.recorded.tensorboard import Appended
 from sparrow.runs.saved import resuming, run_folder
 from sparrow.runs.step import memory
