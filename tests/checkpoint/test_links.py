@@ -108,7 +108,7 @@ def assert_same(saved, truth):
     assert all(again[name].tobytes() == arrays[f"ids/new/{name}"].tobytes() for name in again)
 
 
-@pytest.mark.parametrize(("saves", "compact_after"), [(24, 4), pytest.param(200, 60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("saves", "compact_after"), [(15, 4), pytest.param(200, 60, marks=pytest.mark.slow)])
 def test_any_chain_gives_the_bits_of_a_full_checkpoint(tmp_path, saves, compact_after):
     """Evictions, skipped steps, restarts, compactions and full saves in between."""
     run = Trainer(tmp_path)

@@ -186,6 +186,7 @@ def test_models_without_states_are_refused_by_name(folder):
         _ = serving.load(folder / "plain").histories
 
 
+@pytest.mark.slow
 def test_scores_of_several_candidates_in_a_row(tmp_path):
     from tests.runs import test_several_candidates as several
 

@@ -182,6 +182,7 @@ print(json.dumps(out))
 """
 
 
+@pytest.mark.slow
 def test_two_real_processes():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

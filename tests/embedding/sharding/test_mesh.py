@@ -63,7 +63,13 @@ ONE_RULE = {
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3, 8]
+    "count",
+    [
+        pytest.param(1, marks=pytest.mark.slow),
+        pytest.param(2, marks=pytest.mark.slow),
+        pytest.param(3, marks=pytest.mark.slow),
+        8,
+    ],
 )
 def test_a_mesh_gives_the_numbers_of_one_device(count):
     """Given the same activation gradients: the pooled exchange to the bit, the rows exchange to rounding.

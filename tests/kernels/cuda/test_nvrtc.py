@@ -11,7 +11,6 @@ from tests.kernels.native.problems import row_step
 from tests.kernels.operations import RULES
 
 pytestmark = pytest.mark.skipif(nvrtc.unavailable() is not None, reason="NVRTC is not installed")
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
 
 def compiled(module, arch, *more):
@@ -25,7 +24,7 @@ def update_module(rule, dim, dtype="float32", grads="float32", gains=False, **op
     return source.update_module(step, grads, gains, True, False, tuning.for_update(step, grads))
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", ["sm_90", *(pytest.param(a, marks=pytest.mark.slow) for a in ("sm_80", "sm_100"))])
 def test_every_architecture(arch):
     compiled(source.sort_module(3, tuning.for_sort(1000, 132)), arch)
     compiled(source.lookup_module(128, "bfloat16", "float32", True, tuning.for_lookup(128, "bfloat16", True)), arch)
