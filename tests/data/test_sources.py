@@ -1,5 +1,7 @@
 """Sources: the published layouts, generated clicks, records in a config."""
 
+import gc
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -176,6 +178,25 @@ def test_clicks_in_criteos_format(tmp_path):
         assert len(set(zip(ids, hashed, strict=True))) == len(set(ids)) == len(set(hashed))
     with pytest.raises(ValueError, match="Criteo's format has 13 counts and 26 fields, got 0 and 8"):
         write_criteo(ClickLog(impressions=5), tmp_path / "x.txt")
+
+
+def test_nothing_of_a_parquet_file_waits_for_the_garbage_collector(tmp_path):
+    """A stream reads files for ever, and runs collect seldom."""
+    pq.write_table(pa.table({"item": [1, 2, 3]}), tmp_path / "a.parquet")
+
+    def left():
+        return sum(type(one).__name__ in ("FileMetaData", "ParquetSchema", "ParquetFile") for one in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = left()
+        source = Parquet(str(tmp_path / "a.parquet"))
+        assert list(source.column_names()) == ["item"]
+        assert read_all(source)[0] == {"item": [1, 2, 3]}
+        assert left() == before
+    finally:
+        gc.enable()
 
 
 def test_a_split_source_has_the_rows_of_its_source():

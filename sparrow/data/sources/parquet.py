@@ -159,8 +159,9 @@ class _Opened(NamedTuple):
                 opened.seek(size - 8 - length)
                 numbers = feed.read_footer(opened.read(length), size, str(file))
                 opened.seek(0)
-                meta = pq.read_metadata(opened)
-            schema = meta.schema.to_arrow_schema()
+                parquet = pq.ParquetFile(opened)
+                # `metadata.schema` and the metadata hold each other: 50 KB and more for each file of a stream.
+                meta, schema = parquet.metadata, parquet.schema_arrow
         except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
             raise DataError(f"is not a Parquet file, or was cut off: {error}", str(file)) from None
         groups = range(meta.num_row_groups)
