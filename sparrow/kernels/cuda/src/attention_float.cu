@@ -116,9 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (blockIdx.x / heads >= (u32)counter[2]) return;
   const int4 item = work[blockIdx.x / heads];
   const int len = item.y, m0 = item.z, head = blockIdx.x % heads;
-  const int history = MASKS && candidates ? len - min(max(candidates[item.w], 0), len) : len;
-  const int context = MASKS && contexts ? min(max(contexts[item.w], 0), history) : 0;
-  const Mask mask{len, context, history, reach, k1, k2};
+  const Mask mask = mask_of(item, contexts, candidates, reach, k1, k2);
   const Blocks blocks(m0, mask);
   const int64_t stride = (int64_t)heads * D, base = item.x * stride + head * D;
   const int64_t number = (int64_t)item.x * heads + head;  // of `sums` and `delta`, of row 0

@@ -50,6 +50,15 @@ struct Mask {
   }
 };
 
+// The mask of the sequence of an item of the work list; `contexts` and `candidates` by sequence, null: none.
+__device__ __forceinline__ Mask mask_of(const int4& item, const int* __restrict__ contexts,
+                                        const int* __restrict__ candidates, int reach, int k1, int k2) {
+  const int len = item.y;
+  const int history = MASKS && candidates ? len - min(max(candidates[item.w], 0), len) : len;
+  const int context = MASKS && contexts ? min(max(contexts[item.w], 0), history) : 0;
+  return {len, context, history, reach, k1, k2};
+}
+
 // The blocks of BN columns that the BM rows from m0 need: `count` from `a`, then others from `b`.
 struct Blocks {
   int a, count, b, total;

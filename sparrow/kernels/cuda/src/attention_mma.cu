@@ -127,9 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
   if (blockIdx.x / heads >= counter[2]) return;
   const int4 item = work[blockIdx.x / heads];
   const int len = item.y, m0 = item.z, head = blockIdx.x % heads;
-  const int history = MASKS && candidates ? len - min(max(candidates[item.w], 0), len) : len;
-  const int context = MASKS && contexts ? min(max(contexts[item.w], 0), history) : 0;
-  const Mask mask{len, context, history, reach, k1, k2};
+  const Mask mask = mask_of(item, contexts, candidates, reach, k1, k2);
   const Blocks blocks(m0, mask);
   const long stride = (long)heads * D, base = (long)item.x * stride + head * D;
   const long number = (long)item.x * heads + head;  // of `sums` and `delta`, of row 0

@@ -161,10 +161,9 @@ extern "C" __global__ void __launch_bounds__(128 * WG + 128, MINB)
         const int4 item = work[at / heads];
         const int head = at % heads, len = item.y, m0 = item.z;
         at = atomicAdd(counter, 1);
-        const int end = MASKS && candidates ? len - min(max(candidates[item.w], 0), len) : len;
-        const int context = MASKS && contexts ? min(max(contexts[item.w], 0), end) : 0;
+        const Mask mask = mask_of(item, contexts, candidates, reach, k1, k2);
         slots[buffer].start = item.x, slots[buffer].len = len, slots[buffer].m0 = m0, slots[buffer].head = head;
-        slots[buffer].context = context, slots[buffer].end = end;
+        slots[buffer].context = mask.context, slots[buffer].end = mask.end;
         expect(keep_full + 8 * buffer, KEEP);
         const u32 to = kept + buffer * KEEP;
         for (int w = 0; w < WG; w++)
@@ -173,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(128 * WG + 128, MINB)
             if (MODE != 0) tma(to + (WG + w) * KEEP_TILE + c * 64 * 128, &keep1, keep_full + 8 * buffer, c * 64, head, item.x + m0 + 64 * w);
           }
         if (++buffer == KEEPS) buffer = 0, buffer_phase ^= 1;
-        const Blocks blocks(m0, Mask{len, context, end, reach, k1, k2});
+        const Blocks blocks(m0, mask);
         for (int t = 0; t < blocks.total; t++) {
           const int token = item.x + blocks.at(t) * BN;
           wait(empty0 + 8 * stage, phase);
