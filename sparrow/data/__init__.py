@@ -78,7 +78,7 @@ from sparrow.data.sources import (
     write_criteo,
 )
 from sparrow.data.specs import feature_specs, lookup_specs
-from sparrow.data.values import INTEGERS, STRINGS, is_list, is_text, kind_of, without_views
+from sparrow.data.values import INTEGERS, STRINGS, is_list, is_number, is_text, kind_of, without_views
 from sparrow.data.vocabulary import Vocabulary, Words
 
 __all__ = [

@@ -14,6 +14,9 @@ ROUNDS: Final = 50
 PRIOR: Final = 1.0
 """The weight of the prior that probabilities are right already, in rows of variance 1: it matters for a few rows."""
 
+LEAST: Final = 0.01
+"""The least slope, so that the order of predictions stays."""
+
 
 class Platt(NamedTuple):
     """Platt's scaling: ``sigmoid(slope * logit(p) + intercept)``. The order of predictions stays.
@@ -43,7 +46,6 @@ class Platt(NamedTuple):
         score, positive, negative = (np.asarray(counts[key], np.float64) for key in ("score", "positive", "negative"))
         inputs = np.stack([np.log(score) - np.log1p(-score), np.ones_like(score)])  # (2, bins)
         rows, given = positive + negative, np.array([1.0, 0.0])
-        found = given.copy()
 
         def losses(values: Any) -> Any:
             logits = values @ inputs
@@ -52,14 +54,21 @@ class Platt(NamedTuple):
         def total(values: Any) -> Any:
             return losses(values) + PRIOR / 2 * ((values - given) ** 2).sum()
 
-        for _ in range(ROUNDS):
-            p = 1 / (1 + np.exp(-np.clip(found @ inputs, -500, 500)))
-            slope = inputs @ (rows * p - positive) + PRIOR * (found - given)
-            step = np.linalg.solve((inputs * (rows * p * (1 - p))) @ inputs.T + PRIOR * np.eye(2), slope)
-            while total(found - step) > total(found) and np.abs(step).max() > 1e-9:
-                step = step / 2
-            found = found - step
-            if np.abs(step).max() < 1e-9:
-                break
-        found = found if found[0] > 0 else given  # a model that orders rows the wrong way stays as it is
+        def least(found: Any, free: Any) -> Any:
+            """Return the values of the least total, from ``found`` on; those that are not ``free`` stay."""
+            for _ in range(ROUNDS):
+                p = 1 / (1 + np.exp(-np.clip(found @ inputs, -500, 500)))
+                slope = free * (inputs @ (rows * p - positive) + PRIOR * (found - given))
+                bend = (inputs * (rows * p * (1 - p))) @ inputs.T * np.outer(free, free) + PRIOR * np.eye(2)
+                step = np.linalg.solve(bend, slope)
+                while total(found - step) > total(found) and np.abs(step).max() > 1e-9:
+                    step = step / 2
+                found = found - step
+                if np.abs(step).max() < 1e-9:
+                    break
+            return found
+
+        found = least(given, np.ones(2))
+        if found[0] < LEAST:  # the model orders rows the wrong way: all become nearly the share of positives
+            found = least(np.array([LEAST, 0.0]), np.array([0.0, 1.0]))
         return cls(*found.tolist()), float(losses(found) / rows.sum())

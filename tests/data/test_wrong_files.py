@@ -75,13 +75,13 @@ def empty_parquet(folder):
     run(Parquet(str(folder)))
 
 
-@case(r"^.*/t\.parquet: is not a Parquet file, or was cut off: ")
+@case(r"^.*/t\.parquet: is text; give the source name: csv$")
 def not_parquet(folder):
     (folder / "t.parquet").write_text("item,click\n1,0\n" * 10)
     run(Parquet(str(folder)))
 
 
-@case(r"^.*/t\.parquet: is not a Parquet file, or was cut off: ")
+@case(r"^.*/t\.parquet: is not a Parquet file, or was cut off: it has no footer$")
 def truncated_parquet(folder):
     good(folder)
     data = (folder / "t.parquet").read_bytes()
@@ -368,7 +368,19 @@ def vocabulary_of_no_rows(folder):
     build_vocabularies(Csv(str(folder / "t.csv")), ["item"])
 
 
-@case(r"^.*/t\.parquet: is a Parquet file; give the source name: parquet instead of csv$")
+@case(r"^.*/packed\.csv: is compressed; give its name the ending \.gz, or unpack it$")
+def packed_without_its_ending(folder):
+    (folder / "packed.csv").write_bytes(gzip.compress(b"user,item\n1,2\n"))
+    Csv(str(folder / "packed.csv")).column_names()
+
+
+@case(r"^.*/t\.parquet: is a Parquet file; give the source name: parquet$")
+def parquet_as_text_with_names(folder):
+    good(folder)
+    Csv(str(folder / "t.parquet"), columns=("user",)).open(["user"])
+
+
+@case(r"^.*/t\.parquet: is a Parquet file; give the source name: parquet$")
 def parquet_as_text(folder):
     good(folder)
     Csv(str(folder / "t.parquet")).column_names()

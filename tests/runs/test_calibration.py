@@ -74,6 +74,16 @@ def test_wrong_orders_and_single_classes_give_a_finite_scaling_that_keeps_the_or
     assert np.isfinite(loss)
 
 
+def test_the_calibrated_loss_of_a_model_that_becomes_worse_than_chance_has_no_jump():
+    def found(positive):
+        return Platt.of({"score": [0.01, 0.99], "positive": [50.0, positive], "negative": [50.0, 100 - positive]})
+
+    (better, one), (worse, other) = found(50.5), found(49.5)
+    assert better.slope >= worse.slope > 0
+    assert abs(one - other) < 1e-3
+    assert found(1.0)[1] < 0.7  # one half of the rows is positive, or fewer: about the loss of a constant
+
+
 def test_calibration_of_numbers_is_refused():
     with pytest.raises(config.ConfigError, match="calibrate needs a first loss of probabilities"):
         config.from_mapping({"tasks": {"y": {"label": "y", "losses": ["l2"], "calibrate": True}}})

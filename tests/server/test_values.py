@@ -26,9 +26,21 @@ def read(**fields):
     return Reading(FEATURES).batch({name: [value] for name, value in {**ROW, **fields}.items()})
 
 
-def test_one_value_instead_of_a_list_is_a_list_of_one():
+def test_one_id_of_a_bag_needs_no_list():
     assert read(tags="blue").ids["tags"].tolist() == [1]
-    assert read(seen=5).ids["seen"].to_lists() == read(seen=[5]).ids["seen"].to_lists() == [[5]]
+
+
+@pytest.mark.parametrize(("value", "kind"), [(5, "int64"), ("5", "string"), (0.5, "double")])
+def test_one_value_instead_of_a_sequence_is_refused(value, kind):
+    why = f"column 'seen': feature 'seen' is a sequence, the column holds {kind}; give lists, such as \\[7\\] instead of 7"
+    with pytest.raises(DataError, match=why):
+        read(seen=value)
+
+
+def test_a_text_with_a_separator_and_a_missing_value_are_sequences():
+    split = SequenceFeature("seen", num_buckets=9, embedding_dim=2, max_length=3, separator="|")
+    assert Reading([split]).batch({"seen": ["1|2"]}).ids["seen"].to_lists() == [[1, 2]]
+    assert read(seen=None).ids["seen"].to_lists() == [[]]
 
 
 def test_a_list_instead_of_one_id_is_pooled():

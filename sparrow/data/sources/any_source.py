@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from sparrow.data.sources.base import Source, registry
+from sparrow.data.sources.files import PACKED
 from sparrow.data.sources.held_out import HeldOut
 from sparrow.data.sources.memory import Tables
 from sparrow.data.sources.parquet import Parquet
 from sparrow.data.sources.text import Csv
 
 TEXT: Final = (".csv", ".tsv", ".txt", ".dat", ".data")
-PACKED: Final = (".gz", ".bz2", ".zst")
 SEPARATORS: Final = (";", "\t", "|")
 """Separators that a header of one column is looked through for."""
 

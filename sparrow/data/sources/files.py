@@ -20,7 +20,8 @@ from typing import Any, BinaryIO, Final, TypeVar
 from sparrow.data.errors import DataError
 from sparrow.files import AnyPath, at, is_remote, matching
 
-PACKED: Final = (".gz", ".bz2", ".zst")
+PACKED: Final = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
+"""The endings of packed files, and their first bytes."""
 """Suffixes of packed text files that can be read."""
 REFUSED: Final = (".xz", ".zip", ".7z", ".tar", ".tgz")
 
@@ -76,6 +77,25 @@ def _found(path: str, suffixes: Sequence[str], may_be_packed: bool) -> list[AnyP
 
 def _suffix(file: AnyPath, may_be_packed: bool) -> str:
     return (PurePosixPath(file.stem) if may_be_packed and is_packed(file) else file).suffix.lower()
+
+
+START: Final = 4096
+"""Bytes at the start of a file that show its form."""
+
+
+def other_form(start: bytes, source: str) -> str | None:
+    """Return the sentence on a file that begins as no file of a source does; None: its form is not known.
+
+    >>> other_form(b"PAR1", "csv"), other_form(b"user,item\\n1,2\\n", "parquet"), other_form(b"\\x00", "parquet")
+    ('is a Parquet file; give the source name: parquet', 'is text; give the source name: csv', None)
+    """
+    if start.startswith(b"PAR1"):
+        return None if source == "parquet" else "is a Parquet file; give the source name: parquet"
+    for ending, magic in PACKED.items():
+        if start.startswith(magic):
+            return f"is compressed; give its name the ending {ending}, or unpack it"
+    is_text = start.decode("utf-8", "replace").translate(dict.fromkeys(map(ord, "\r\n\t\ufffd"))).isprintable()
+    return "is text; give the source name: csv" if is_text and source == "parquet" else None
 
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
-from sparrow.data.sources.files import find_files, fingerprint, in_threads
+from sparrow.data.sources.files import START, find_files, fingerprint, in_threads, other_form
 from sparrow.data.sources.pages import Pages
 from sparrow.data.values import is_text, plain_kind, without_views
 from sparrow.files import AnyPath, Remote
@@ -155,7 +155,9 @@ class _Opened(NamedTuple):
                 end = opened.read()
                 length = int.from_bytes(end[:4], "little")
                 if end[4:] != b"PAR1" or length > size - 12:
-                    raise DataError("is not a Parquet file, or was cut off: it has no footer", str(file))
+                    opened.seek(0)
+                    why = other_form(opened.read(START), "parquet")
+                    raise DataError(why or "is not a Parquet file, or was cut off: it has no footer", str(file))
                 opened.seek(size - 8 - length)
                 numbers = feed.read_footer(opened.read(length), size, str(file))
                 opened.seek(0)

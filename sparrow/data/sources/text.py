@@ -14,7 +14,7 @@ import pyarrow.csv as csv
 
 from sparrow.data.errors import DataError, shown
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
-from sparrow.data.sources.files import find_files, fingerprint
+from sparrow.data.sources.files import find_files, fingerprint, other_form
 from sparrow.data.sources.lines import TextFile, first_row, has_empty_line, original_row, why_not
 from sparrow.files import AnyPath
 from sparrow.kernels.feed import EncodedText, TextForm
@@ -95,11 +95,11 @@ class Csv(Source):
         return self.names_in(self.files()[0])
 
     def names_in(self, file: AnyPath) -> list[str]:
+        line = first_row(file, self.row_quote)
+        if why := other_form(line, "csv"):
+            raise DataError(why, str(file))
         if self.columns is not None:
             return list(self.columns)
-        line = first_row(file, self.row_quote)
-        if line.startswith(b"PAR1"):
-            raise DataError("is a Parquet file; give the source name: parquet instead of csv", str(file))
         try:
             table = csv.read_csv(io.BytesIO(self.plain(line)), self.read_options(len(line)), self.parse_options())
             return list(table.column_names)
