@@ -152,7 +152,7 @@ _ID_COLUMN = arg("--id-column", help="the column of the ids in --items")
     arg("--approximate", choices=KINDS, help="search the vectors of items by FAISS"),
     arg("--ranker", metavar="EXPORT", help="another model, which orders the best items again"),
     CANDIDATES,
-    arg("--exclude-seen", action="store_true", help="leave out what a user has in the data to train on"),
+    arg("--exclude-seen", action="store_true", help="leave out what a user has in data.train"),
     BATCH_SIZE,
     modules=("sparrow.runs",),
 )

@@ -31,6 +31,17 @@ def test_a_log_of_choices_is_fitted_and_recommends():
     assert not set(found["item"][:5]) & set(rows[rows["user"] == 1003]["item"][:1])
 
 
+def test_seen_items_are_also_those_of_rows_that_are_held_out():
+    rows = log()
+    own = set(rows[rows["user"] == 1003]["item"])
+    for options in ({"evaluate": 0.5}, {"time": "at", "evaluate": True}):
+        run = sp.fit(rows, user="user", item="item", epochs=1, stream=io.StringIO(), **options)
+        users = pd.DataFrame({"user": [1003], "item_history": [["m1"]]})
+        found = run.recommend(users, k=30, exclude_seen=True)
+        assert len(own) > 1
+        assert set(found["item"]) == set(rows["item"]) - own
+
+
 def test_a_label_is_left_out_by_losses_of_two_towers_alone():
     made = sp.guess(log(), user=["user"], item=["item"])
     assert "label" not in made.yaml()

@@ -135,9 +135,9 @@ def recommendations(
 
 
 def _seen(config: Config, users: Any, user: str, item: str) -> list[list[Any]]:
-    """Return the items that each user has in the data to train on, as the data has them."""
+    """Return the items that each user has in ``data.train``, also in rows that are held out, as the data has them."""
     data = need(config.data, "data")
-    reader = data.train_events.open([user, item])
+    reader = data.train.open([user, item])
     wanted = pc.unique(users.combine_chunks() if isinstance(users, pa.ChunkedArray) else users)
     held: dict[Any, set[Any]] = {one: set() for one in wanted.to_pylist()}
     for chunk in range(reader.num_chunks):
