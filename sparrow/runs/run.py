@@ -273,7 +273,7 @@ class Run:
             the tower reads nothing else.
           k: the number of items.
           index: the items, from `item_index`; None: made on first use, and kept.
-          exclude_seen: whether to leave out items that a user has in ``data.train``, also in rows that are held out of it.
+          exclude_seen: whether to leave out the items that a user has in ``data.train``, with its held-out rows.
           exclude: for each row, ids of items to leave out.
           allow: ids of the items to choose from; None: all.
           where: conditions on attributes of items: ``{"genre": ["drama", "crime"], "year": {"min": 1990}}``.

@@ -32,8 +32,7 @@ def test_one_id_of_a_bag_needs_no_list():
 
 @pytest.mark.parametrize(("value", "kind"), [(5, "int64"), ("5", "string"), (0.5, "double")])
 def test_one_value_instead_of_a_sequence_is_refused(value, kind):
-    why = f"column 'seen': feature 'seen' is a sequence, the column holds {kind}; give lists, such as \\[7\\] instead of 7"
-    with pytest.raises(DataError, match=why):
+    with pytest.raises(DataError, match=f"'seen' is a sequence, the column holds {kind}; give lists, such as .7. inst"):
         read(seen=value)
 
 
