@@ -21,8 +21,9 @@ from sparrow.kernels.records import Layout, record_numbers
 
 STAGED_BYTES = 1 << 26
 """Memory of the device for rows that wait, in each direction; further ones move at once."""
-_THREADS = 256  # as in src/swap.cu
-_BLOCKS, _BLOCKS_APART = 8, 1  # a multiprocessor
+_THREADS, _THREADS_APART = 256, 1024  # as in src/swap.cu
+_BLOCKS = 8  # a multiprocessor
+_BLOCKS_APART = 16  # half of them in each direction
 
 
 class PinnedMemory:
@@ -94,11 +95,9 @@ def swap(
     away = _moves(call, leaving, records, at, out, _staged(layout, leaving))
     blocks = _BLOCKS * gpu.cores
     call.launch(0, source.SWAP_LEAVE, blocks, _THREADS, [*cache, *away])
-    call.apart()
-    call.launch(0, source.SWAP_STORE, _BLOCKS_APART * gpu.cores, _THREADS, away)
     near = _moves(call, coming, records, at, room, _staged(layout, coming) if ahead else 0)
-    if ahead:
-        call.launch(0, source.SWAP_FETCH, _BLOCKS_APART * gpu.cores, _THREADS, near)
+    call.apart()
+    call.launch(0, source.SWAP_APART, _BLOCKS_APART, _THREADS_APART, [*away, *near])
     call.leave()
     call.launch(0, source.SWAP_COME, blocks, _THREADS, [*cache, *near])
     made = call.bind(machine.load(gpu, [_module(layout)]))

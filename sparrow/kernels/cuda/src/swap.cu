@@ -3,7 +3,7 @@
 //   VECTOR        words of 4 bytes that a lane moves at once, 1, 2 or 4
 //   TABLE_CHUNKS  of VECTOR words: a row of the table     SLOT_CHUNKS  a row of a slot with vectors     NE  their number
 //   NR            slots with one number per row             RECORD  words of a record
-constexpr int SWAP_THREADS = 256;
+constexpr int SWAP_THREADS = 256, APART_THREADS = 1024;
 constexpr int VECTOR_CHUNKS = TABLE_CHUNKS + NE * SLOT_CHUNKS, CHUNKS = VECTOR_CHUNKS + (NR + VECTOR - 1) / VECTOR;
 constexpr int LANES = CHUNKS > 16 ? 32 : CHUNKS > 8 ? 16 : CHUNKS > 4 ? 8 : CHUNKS > 2 ? 4 : CHUNKS > 1 ? 2 : 1;
 constexpr int EACH = (CHUNKS + LANES - 1) / LANES;
@@ -61,16 +61,20 @@ struct Moves {
 DEVICE u32* record_of(const Moves& moves, u32 i) { return reinterpret_cast<u32*>(*moves.address) + u64(moves.records[i]) * RECORD; }
 DEVICE u32* staged(const Moves& moves, u32 i) { return moves.staging + u64(i) * RECORD; }
 
-DEVICE u32 first_item() { return blockIdx.x * (SWAP_THREADS / LANES) + threadIdx.x / LANES; }
-DEVICE u32 groups() { return gridDim.x * (SWAP_THREADS / LANES); }
+// The rows of a group of lanes: the first one, and the distance from each to the next.
+struct Share {
+  u32 first, step;
+};
+DEVICE Share share(u32 block, u32 blocks, u32 threads) { return {block * (threads / LANES) + threadIdx.x / LANES, blocks * (threads / LANES)}; }
+DEVICE Share share() { return share(blockIdx.x, gridDim.x, SWAP_THREADS); }
 
 // Moves the rows with numbers from `begin` to `end`: `from(i, chunk, words)` reads, then `to(i, chunk, words)` writes all chunks
 // of a row, so that several reads are under way.
 template <class From, class To>
-DEVICE void move(const Moves& moves, u32 begin, u32 end, From from, To to) {
+DEVICE void move(const Moves& moves, Share own, u32 begin, u32 end, From from, To to) {
   if (*moves.address == 0) return;
   const u32 lane = threadIdx.x % LANES;
-  for (u32 i = begin + first_item(); i < moves.count && i < end; i += groups()) {
+  for (u32 i = begin + own.first; i < moves.count && i < end; i += own.step) {
     if (moves.records[i] >= moves.num_records) continue;
     u32 words[EACH][VECTOR];
 #pragma unroll
@@ -86,41 +90,44 @@ DEVICE void move(const Moves& moves, u32 begin, u32 end, From from, To to) {
   }
 }
 
-// Rows leave the cache: for the staging memory, where `swap_store` finds them, or for their records.
+// Rows leave the cache: for the staging memory, where `swap_apart` finds them, or for their records.
 extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_leave(Cache cache, Moves gone) {
   move(
-      gone, 0, gone.count, [&](u32 i, int chunk, u32* words) { read_slot(cache, gone.slots[i], chunk, words); },
+      gone, share(), 0, gone.count, [&](u32 i, int chunk, u32* words) { read_slot(cache, gone.slots[i], chunk, words); },
       [&](u32 i, int chunk, const u32* words) {
         u32* to = i < gone.staged ? staged(gone, i) : record_of(gone, i);
         write<CACHED, 4 * VECTOR>(to + chunk * VECTOR, words, 0);
       });
 }
 
-extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_store(Moves gone) {
-  move(
-      gone, 0, gone.staged, [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, staged(gone, i) + chunk * VECTOR); },
-      [&](u32 i, int chunk, const u32* words) { write<CACHED, 4 * VECTOR>(record_of(gone, i) + chunk * VECTOR, words, 0); });
-}
-
-// Rows come to the cache: past the staged ones from their records, ...
+// Rows come to the cache: past the staged ones from their records.
 extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_come(Cache cache, Moves fresh) {
   move(
-      fresh, fresh.staged, fresh.count,
+      fresh, share(), fresh.staged, fresh.count,
       [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, record_of(fresh, i) + chunk * VECTOR); },
       [&](u32 i, int chunk, const u32* words) { write_slot(cache, fresh.slots[i], chunk, words); });
 }
 
-// ... the others from the staging memory, which `swap_fetch` has filled.
-extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_fetch(Moves fresh) {
-  move(
-      fresh, 0, fresh.staged,
-      [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, record_of(fresh, i) + chunk * VECTOR); },
-      [&](u32 i, int chunk, const u32* words) { write<CACHED, 4 * VECTOR>(staged(fresh, i) + chunk * VECTOR, words, 0); });
+// Beside other work: even blocks store staged rows to their records, odd ones read others from theirs, so that the bus carries
+// both ways. No row does both. The blocks are few and large: other kernels keep most multiprocessors to themselves.
+extern "C" __global__ void __launch_bounds__(APART_THREADS) swap_apart(Moves gone, Moves fresh) {
+  const Share own = share(blockIdx.x / 2, gridDim.x / 2, APART_THREADS);
+  if (blockIdx.x % 2 == 0) {
+    move(
+        gone, own, 0, gone.staged, [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, staged(gone, i) + chunk * VECTOR); },
+        [&](u32 i, int chunk, const u32* words) { write<CACHED, 4 * VECTOR>(record_of(gone, i) + chunk * VECTOR, words, 0); });
+  } else {
+    move(
+        fresh, own, 0, fresh.staged,
+        [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, record_of(fresh, i) + chunk * VECTOR); },
+        [&](u32 i, int chunk, const u32* words) { write<CACHED, 4 * VECTOR>(staged(fresh, i) + chunk * VECTOR, words, 0); });
+  }
 }
 
+// Rows that `swap_apart` has read come to the cache.
 extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_arrive(Cache cache, Moves fresh) {
   move(
-      fresh, 0, fresh.staged, [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, staged(fresh, i) + chunk * VECTOR); },
+      fresh, share(), 0, fresh.staged, [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, staged(fresh, i) + chunk * VECTOR); },
       [&](u32 i, int chunk, const u32* words) { write_slot(cache, fresh.slots[i], chunk, words); });
 }
 
@@ -129,7 +136,8 @@ extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_read(const u32* 
                                                                      u32 count, u32 num_slots, u32 num_records) {
   const u32* host = reinterpret_cast<const u32*>(*address);
   const u32 lane = threadIdx.x % LANES;
-  for (u32 i = first_item(); i < count; i += groups()) {
+  const Share own = share();
+  for (u32 i = own.first; i < count; i += own.step) {
     const u32 slot = slots[i], row = u32(rows[i]);
     const u32* from = slot < num_slots ? table + u64(slot) * (TABLE_CHUNKS * VECTOR) : host != nullptr && row < num_records ? host + u64(row) * RECORD : nullptr;
     u32 words[EACH][VECTOR];
