@@ -247,9 +247,10 @@ class Train(Section):
     updates but the last one, so that lookup and exchange of the next batch overlap this step; results differ."""
     accumulate: Count = 1
     """Micro-batches per optimizer step; the step equals that on one batch of them all."""
-    steps_per_call: Count = 1
+    steps_per_call: Count | None = None
     """Optimizer steps that the device gets in one call, where nothing is due between them: for steps so short that
-    Python cannot keep the device busy. The results are the same."""
+    Python cannot keep the device busy. The results are the same. Default: on one GPU up to 8 that see 131,072 examples
+    together; 1 on CPUs, on a mesh, for data that grows, and with pipeline stale."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """The precision of the model's computation; parameters and tables keep their own precision."""
     loss_scale: LossScaleRecord = None

@@ -139,7 +139,7 @@ class Loop:
             return
         left = None if self._last is None else max(self._last - self.steps, 0)
         groups = self.stepping.groups(self._read, left)
-        for call in calls_of(groups, self.program.config.train.steps_per_call, self._until_pause):
+        for call in calls_of(groups, self.program.steps_per_call, self._until_pause):
             if call[0].epoch > self.progress.epoch:
                 self.note(epoch=call[0].epoch)
                 for part in self.parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from sparrow.config import Assembly, Config, ConfigError, assemble, need, optimizer, problems_of
-from sparrow.data import Batch, ItemCounts
+from sparrow.data import Batch, Growing, ItemCounts
 from sparrow.embedding import Embedder, EmbeddingState, Ragged
 from sparrow.feed import Feed, Preparer
 from sparrow.losses import Platt, pareto_weights
@@ -28,6 +28,10 @@ from sparrow.tasks import POSITIONS, Scores, States, predictions, total_loss
 
 Use = Literal["train", "evaluate", "predict"]
 """The use of batches."""
+MOST_IN_CALL: Final = 8
+"""The most steps of a call, where the config gives none: a GPU is then busy three times as long as a call takes."""
+IN_CALL: Final = 2**17
+"""Examples of such a call: steps with larger batches keep a GPU busy by themselves."""
 
 
 @jax.tree_util.register_dataclass
@@ -127,6 +131,22 @@ class Program:
         """
         pads = may_pad(self.config, use, has_statistics=self.has_statistics)
         return Preparer(self.embedder, self.assembly.content(self.config.tasks), traffic, self.item_counts, pads=pads)
+
+    @property
+    def steps_per_call(self) -> int:
+        """The steps of a call where nothing is due between them, as given, or chosen for the device.
+
+        A call waits for all of its batches: data that grows would train late. Where the log's interval has a divisor,
+        no step is left before a line, which would need a program of its own.
+        """
+        train, data = self.config.train, self.config.data
+        if train.steps_per_call is not None:
+            return train.steps_per_call
+        grows = data is not None and isinstance(data.train, Growing)
+        if jax.default_backend() == "cpu" or self.embedder.shards is not None or train.pipeline == "stale" or grows:
+            return 1
+        most = max(1, min(MOST_IN_CALL, IN_CALL // (train.batch_size * train.accumulate)))
+        return max((n for n in range(2, most + 1) if train.log_every_steps % n == 0), default=most)
 
     @functools.cached_property
     def train_scores(self) -> Scores:
@@ -310,7 +330,7 @@ def _check_output(name: str, config: Config, outputs: Mapping[str, Any]) -> None
 
 def refuse_calls(config: Config, embedder: Embedder) -> None:
     """Raise `ConfigError` where ``train.steps_per_call`` cannot be honored: where the host works between steps."""
-    if config.train.steps_per_call == 1:
+    if config.train.steps_per_call in (None, 1):
         return
     if config.train.pipeline == "stale" or (config.train.pipeline == "patch" and embedder.shards is not None):
         why = f"cannot be used with train.pipeline: {config.train.pipeline} so far; leave one of them out"

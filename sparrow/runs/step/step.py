@@ -75,7 +75,7 @@ class Found(NamedTuple):
 
 
 class Steps:
-    """The compiled steps of a run: one in a call, or ``train.steps_per_call`` of them; each call donates the state.
+    """The compiled steps of a run: one in a call, or `Program.steps_per_call` of them; each call donates the state.
 
     Where a table is in host memory apart from the device's, rows of the next step come beside each one; but no step
     waits for the next batch of a source that grows.
@@ -136,7 +136,7 @@ class Steps:
 
     @functools.cached_property
     def _several(self) -> Compiled:
-        step, count = one_step(self._program), self._program.config.train.steps_per_call
+        step, count = one_step(self._program), self._program.steps_per_call
 
         def steps(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array) -> tuple[TrainState, Report, History]:
             each = len(feeds) // (count + self._prefetches)  # micro-batches of a step
