@@ -226,7 +226,7 @@ def main() -> None:
     parser.add_argument("--admit", type=float, default=1)
     parser.add_argument("--steps", type=int, default=600 if on_gpu else 120)
     parser.add_argument("--from", dest="since", type=int, default=200 if on_gpu else 40)
-    parser.add_argument("--call", type=int, default=1, help="steps of a call of the trainer; the bare step has one")
+    parser.add_argument("--call", type=int, help="steps of a call of the trainer, which chooses; the bare step has one")
     parser.add_argument("--bare", type=int, default=100 if on_gpu else 20, help="bare steps; 0: none are measured")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--feed", action="store_true", help="measure the feed alone")

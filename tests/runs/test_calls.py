@@ -2,6 +2,7 @@
 
 import io
 
+import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,6 +53,26 @@ def trained(bags, folder, *overrides, **options):
 def one_by_one(bags, tmp_path_factory):
     folder = tmp_path_factory.mktemp("one")
     return folder, trained(bags, folder, "train.steps=19")[0]
+
+
+@pytest.mark.parametrize(
+    ("backend", "overrides", "steps"),
+    [
+        ("gpu", ("train.log_every_steps=1000",), 8),
+        ("gpu", (), 5),  # a divisor of 100: no step is left before a line of the log
+        ("gpu", ("train.log_every_steps=11",), 8),
+        ("gpu", ("train.batch_size=65536",), 2),
+        ("gpu", ("train.batch_size=65536", "train.accumulate=4"), 1),
+        ("gpu", ("train.steps_per_call=3",), 3),
+        ("gpu", ("train.pipeline=stale",), 1),
+        ("gpu", ("data.train={name: follow, path: 'none/*.parquet'}", "train.steps=null", "train.epochs=1"), 1),
+        ("cpu", (), 1),
+    ],
+)
+def test_the_steps_of_a_call_follow_the_device_and_the_data(backend, overrides, steps, monkeypatch):
+    program = runs.Program.of(case("train.log_every_steps=100", "data.evaluate=null", *overrides))
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    assert program.steps_per_call == steps
 
 
 @pytest.mark.slow
