@@ -231,21 +231,20 @@ class Plan:
         )
 
     def fill(
-        self, batches: Sequence[Given], filled: Filled, columns: Sequence[Any], slots: int
-    ) -> npt.NDArray[np.int32] | None:
-        """Return batches in one buffer, (slots, words); None: something is wrong with the ids of one."""
-        buffer = feed.pool.empty((slots, filled.words), np.int32)
+        self, batches: Sequence[Given], filled: Filled, columns: Sequence[Any], buffer: npt.NDArray[np.int32]
+    ) -> bool:
+        """Write batches to a buffer of as many rows, or more; False: something is wrong with the ids of one."""
         if filled.filling is not None:
             rows = [[block.rows for block in batch.blocks] for batch in batches]
             if not filled.filling.fill(rows, buffer):
-                return None
+                return False
         for own, batch, shaped in zip(buffer, batches, columns, strict=False):
             if filled.by_columns:
                 given = [shaped.columns[name] for name in filled.names]
                 if not filled.by_columns.fill(given, own):
-                    return None
+                    return False
             self._write(batch, filled.parts, shaped, own)
-        return buffer
+        return True
 
     def _write(self, batch: Given, parts: Any, shaped: Any, own: npt.NDArray[np.int32]) -> None:
         """Write the arrays that are not in rows, and no ids."""

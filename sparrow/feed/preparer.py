@@ -28,7 +28,8 @@ from sparrow.embedding import Embedder, Jagged, Learned, PackedBatch, Packer, Ra
 from sparrow.feed.candidates import IS_EXAMPLE, candidate_columns, is_example, padded_labels
 from sparrow.feed.capacities import Capacities, Capacity
 from sparrow.feed.feed import Feed, MeshLayout, Parts, filled, own_share, placed
-from sparrow.feed.plan import Given, Plan
+from sparrow.feed.outgoing import Outgoing
+from sparrow.feed.plan import Filled, Given, Plan
 from sparrow.feed.prepare import Made, Prepare
 from sparrow.feed.stages import COPY, PACK, Stages
 from sparrow.feed.unvarying import Unvarying
@@ -38,6 +39,8 @@ TOGETHER: Final = 2**17
 """Examples that are written by one call, and go to a device in one transfer: small batches go together."""
 TOGETHER_BYTES: Final = 2**24
 """The most bytes of rows in one transfer, where batches go together."""
+IDS_OF_A_BAG: Final = 4
+"""The ids of a bag that are reckoned with, before any is read."""
 MOST_TOGETHER: Final = 16
 """The most batches in one transfer."""
 
@@ -113,7 +116,8 @@ class Looked(NamedTuple):
     given: Given
 
 
-class Fitted(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Fitted:
     """A batch whose sizes are decided: the capacity of stacks in rows, the sizes of others, and all sizes so far."""
 
     plan: Plan
@@ -121,6 +125,11 @@ class Fitted(NamedTuple):
     capacity: Mapping[str, Capacity]
     others: Mapping[str, int]
     learned: Learned
+
+    @functools.cached_property
+    def filled(self) -> tuple[Filled, Any]:
+        """Its arrays, which batches of the same sizes have, too, and the columns of its ids."""
+        return self.plan.filled(self.given, self.capacity, self.others)
 
 
 class Preparer(Prepare[Prepared]):
@@ -157,13 +166,15 @@ class Preparer(Prepare[Prepared]):
         self._exchanged: tuple[RoutedBatch, dict[str, int]] | None = None  # the last batch on a mesh
         self._plans: dict[tuple[int, int], tuple[Plan, Any]] = {}
         self._scalars: list[jax.Array] = []
+        self._outgoing = Outgoing()
         self._converted = {name: functools.partial(_classes, name) for name in content.classes}
 
     def together(self, batch_size: int, layout: BlockLayout) -> int:
-        """Return the number of batches in one transfer: 1 where bags make them large, or lengths must be looked at."""
-        if layout.bags or self._content.alike or self.embedder.shards is not None:
+        """Return the number of batches in one transfer: 1 where they are large, or lengths must be looked at."""
+        if self._content.alike or self.embedder.shards is not None:
             return 1
-        fitting = TOGETHER_BYTES // (4 * max(layout.width, 1) * batch_size)
+        words = max(layout.width + IDS_OF_A_BAG * len(layout.bags), 1)
+        fitting = TOGETHER_BYTES // (4 * words * batch_size)
         return max(min(TOGETHER // batch_size, fitting, MOST_TOGETHER), 1)
 
     def make(self, batches: Sequence[Rows], in_turn: Callable[[Callable[[], Any]], Any]) -> Made[Prepared]:
@@ -256,10 +267,10 @@ class Preparer(Prepare[Prepared]):
     def _alike_ones(self, fitted: Sequence[Any]) -> tuple[Sequence[Any], int]:
         """Return the first batches that may go in one transfer, and the number of them that it has space for."""
         first = fitted[0]
-        if isinstance(first, MeshBatch) or not (first.given.is_free and first.given.blocks):
+        if isinstance(first, MeshBatch) or not first.given.blocks:
             return fitted[:1], 1
         slots = self.together(first.plan.rows, first.given.blocks[0].layout)
-        alike = itertools.takewhile(lambda one: one.plan is first.plan, fitted[:slots])
+        alike = itertools.takewhile(lambda one: one.filled[0] is first.filled[0], fitted[:slots])
         run = list(alike)
         return run, slots if self.shares_transfers else len(run)
 
@@ -269,16 +280,15 @@ class Preparer(Prepare[Prepared]):
         if isinstance(first, MeshBatch):
             return [self._sent_to_mesh(first)]
         with self.stages.timed(PACK):
-            plan, buffer = first.plan, None
-            found = [plan.filled(one.given, one.capacity, one.others) for one in fitted]
-            how = found[0][0]
+            plan, how = first.plan, first.filled[0]
+            buffer = self._outgoing.empty((slots, how.words))
             try:
-                if all(own is how for own, _ in found):
-                    buffer = plan.fill([one.given for one in fitted], how, [shaped for _, shaped in found], slots)
+                is_right = plan.fill([one.given for one in fitted], how, [one.filled[1] for one in fitted], buffer)
             except DataError:
                 if len(fitted) == 1:
                     raise
-            if buffer is None:
+                is_right = False
+            if not is_right:
                 return [] if len(fitted) > 1 else self._explain(first)
             counted: list[Any] = [None] * len(fitted)
             if self._traffic is not None:

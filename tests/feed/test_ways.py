@@ -13,6 +13,7 @@ from sparrow import runs
 from sparrow.config.building import assemble
 from sparrow.data import Tables
 from sparrow.feed import Preparer
+from sparrow.feed.outgoing import Outgoing
 from sparrow.feed.preparer import MOST_TOGETHER
 from sparrow.kernels import feed
 from tests.feed.ways import by_columns
@@ -106,6 +107,8 @@ def batches(monkeypatch, lists, task, by_rows, together=1, shares=False, dynamic
         (False, 3, False, {"losses": ["binary_cross_entropy"]}),
         (False, 3, True, {"losses": ["binary_cross_entropy"]}),
         (True, 1, False, {"losses": ["binary_cross_entropy"]}),
+        (True, 3, False, {"losses": ["binary_cross_entropy"]}),
+        (True, 3, True, {"losses": ["binary_cross_entropy"]}),
         (False, 3, True, {"losses": [{"name": "jrc", "session_name": "user"}], "train_metrics": []}),
         (True, 1, False, {"losses": ["softmax_cross_entropy"]}),
     ],
@@ -128,7 +131,7 @@ BINARY = {"losses": ["binary_cross_entropy"]}
 
 
 @pytest.mark.skipif(feed.unavailable() is not None, reason="batches that go together are compiled code's")
-def test_small_batches_of_single_ids_go_together_and_keep_their_memory():
+def test_small_batches_go_together_and_keep_their_memory():
     config = program(False, BINARY)
     preparer = runs.Program.of(config).preparer()
     pipeline = pipeline_of(config, preparer)
@@ -138,7 +141,8 @@ def test_small_batches_of_single_ids_go_together_and_keep_their_memory():
     assert preparer.together(2**20, layout) == 1
     assert preparer.together(4, dataclasses.replace(layout, width=2**18)) == 4  # rows of a MiB
     with_bags = pipeline_of(program(True, BINARY), preparer, lists=True)
-    assert preparer.together(16, with_bags.converter.layout) == 1
+    assert preparer.together(16, with_bags.converter.layout) == MOST_TOGETHER
+    assert preparer.together(2**16, dataclasses.replace(with_bags.converter.layout, width=2**6)) == 1  # rows of 16 MiB
     held = [(prepared.feed, jax.tree.map(np.array, prepared.feed.parts)) for prepared in pipeline]
     assert len(held) == 7
     if jax.default_backend() == "cpu":  # slots of one buffer, without a copy
@@ -147,6 +151,52 @@ def test_small_batches_of_single_ids_go_together_and_keep_their_memory():
     list(pipeline)  # takes memory again
     for one, expected in held:
         jax.tree.map(np.testing.assert_array_equal, jax.tree.unflatten(*jax.tree.flatten(one)[::-1]).parts, expected)
+
+
+class Client:
+    """Maps memory, but not more than some pieces."""
+
+    def __init__(self, most=8):
+        self.mapped, self.calls, self.most = {}, 0, most
+
+    def dma_map(self, address, size):
+        self.calls += 1
+        if len(self.mapped) == self.most:
+            raise jax.errors.JaxRuntimeError("too much is pinned")
+        assert address not in self.mapped
+        self.mapped[address] = size
+
+    def dma_unmap(self, address):
+        del self.mapped[address]
+
+
+def test_mapped_memory_is_lent_again_once_nothing_refers_to_it():
+    client = Client()
+    outgoing = Outgoing(client)
+    first, second = outgoing.empty((2, 2**15)), outgoing.empty((2, 2**15))
+    assert client.mapped == {feed.address(one): one.nbytes for one in (first, second)}
+    assert outgoing.empty((4,)).shape == (4,)  # too small
+    kept, address = first[1:], feed.address(first)
+    del first
+    assert feed.address(outgoing.empty((2, 2**15))) != address
+    del kept
+    assert feed.address(outgoing.empty((2, 2**15))) == address
+    assert client.calls == 3
+    outgoing.empty((2, 2**16))  # batches have grown: what is idle is unmapped
+    assert sorted(client.mapped.values()) == [2**18, 2**19]
+    del outgoing
+    assert len(client.mapped) == 2  # `second` is still on its way
+    del second
+    assert not client.mapped
+
+
+def test_batches_are_copied_where_memory_cannot_be_mapped():
+    client = Client(most=1)
+    outgoing = Outgoing(client)
+    held = [outgoing.empty((2**15,)) for _ in range(3)]
+    assert len({feed.address(one) for one in held}) == 3
+    assert client.calls == 2
+    assert Outgoing(object()).empty((2**15,)).dtype == np.int32  # a JAX without the function
 
 
 def test_threads_agree_on_the_numbers_of_batches_that_go_together(monkeypatch):
