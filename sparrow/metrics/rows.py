@@ -29,8 +29,12 @@ Columns = dict[str, NDArray[Any]]
 _DEFAULTS: dict[str, Any] = {"weight": (1, np.float32), "key_high": (0, np.uint64)}
 
 
+LARGE = 2**17
+"""Rows of a chunk that stays as it is."""
+
+
 class RowState(NamedTuple):
-    """Rows in chunks of columns. Chunks are never changed; their sizes grow geometrically."""
+    """Rows in chunks of columns. Chunks are never changed; their sizes grow geometrically, up to `LARGE`."""
 
     chunks: tuple[Columns, ...]
     faults: NDArray[np.int64]  # (3,)
@@ -116,10 +120,10 @@ class RowMetric(Metric[RowState]):
 
 
 def append(chunks: tuple[Columns, ...], chunk: Columns) -> tuple[Columns, ...]:
-    """``chunks`` and one more. Neighbors of like size are joined, so there are few and a row is copied rarely."""
+    """``chunks`` and one more. Small neighbors of like size are joined, so there are few and a row is copied rarely."""
     if not length(chunk):
         return chunks
-    while chunks and length(chunks[-1]) < 2 * length(chunk):
+    while chunks and length(chunks[-1]) < min(2 * length(chunk), LARGE):
         chunk = concatenate((chunks[-1], chunk))
         chunks = chunks[:-1]
     return (*chunks, chunk)

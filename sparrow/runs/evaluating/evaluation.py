@@ -46,6 +46,8 @@ CALIBRATED: Final = "calibrated_log_loss"
 """The log loss of probabilities that are scaled by the same rows."""
 AHEAD: Final = 4
 """Batches that the device is given before the host takes the results of the first."""
+TOGETHER: Final = 2**17
+"""Rows that exact metrics get at once: many small batches take many short calls."""
 
 
 class EvaluationInterrupted(Exception):
@@ -136,13 +138,17 @@ class Evaluator:
                         array.copy_to_host_async()
                     yield done, arrays, prepared
 
+        held: list[tuple[Any, Any]] = []  # the scores and keys of batches
         with contextlib.closing(started()) as begun:
             for done, arrays, prepared in behind(begun, AHEAD):
                 np.asarray(done)  # waits for it
                 (scored, query), keys = _of_examples(arrays, prepared)
-                host = self.scores.update_host(host, scored, keys)
+                held.append((scored, keys))
+                if len(held) * prepared.feed.size >= TOGETHER:
+                    host, held = self._judged(host, held), []
                 if self.catalog is not None:
                     self.catalog.add(rows, query, keys)
+        host = self._judged(host, held)
         device, counts, total = sums
         self.curves, self.examples = self._quality.plain(counts), examples
         results = {LOSS: self._mean(total, examples)}
@@ -153,6 +159,13 @@ class Evaluator:
         if self.catalog is not None:
             results |= self.catalog.results(rows, optimizer, state.rest, log)
         return results
+
+    def _judged(self, host: States, held: list[tuple[Any, Any]]) -> States:
+        """Return the states of the exact metrics with the scores and keys of some batches."""
+        if not held:
+            return host
+        scored, keys = jax.tree.map(lambda *parts: np.concatenate(parts), *held)
+        return self.scores.update_host(host, scored, keys)
 
     def _calibrate(self) -> dict[str, float]:
         """Fit the scalings of predictions to the counted rows, and return the log losses with them."""
