@@ -55,13 +55,15 @@ release: .venv-release/.ready
 
 # The quick tests, on two cores in minutes; test-all adds the slow and rare ones, as CI does. The tests of a file go to
 # one worker, which share what they compiled and trained; files stay in order, so that short doctests are the last.
-PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Types are checked beside them.
+PYTEST = $(BIN)/mypy & types=$$!; $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+AND_TYPES = && wait $$types
 
-test: lint types chromium
-	$(PYTEST) -m "not slow"
+test: lint chromium
+	$(PYTEST) -m "not slow" $(AND_TYPES)
 
-test-all: lint types chromium
-	$(PYTEST)
+test-all: lint chromium
+	$(PYTEST) $(AND_TYPES)
 
 # The browser that the tests open reports with. Where it cannot be had, those tests are skipped.
 chromium:
