@@ -117,7 +117,7 @@ def main() -> None:
         (folder / "config.yaml").write_text(config.dumps(made))
         writer = multiprocessing.get_context("spawn").Process(
             target=produce,
-            args=(str(folder / "clicks"), given.events, given.file_seconds, time.time() + 3600),
+            args=(str(folder / "clicks"), given.events, given.file_seconds, time.time() + given.seconds + 3600),
             daemon=True,
         )
         writer.start()
@@ -168,8 +168,11 @@ def _measure(given: argparse.Namespace, servers: dict[str, Server], others: dict
             _, newest = ask(connections["with deltas"], bodies[number % 256])
         if newest is not None:
             seen.append((time.time(), float(newest)))
-        if number % 500 == 0:
+        if time.time() - began >= len(sizes) * min(60.0, given.seconds / 12):
             sizes.append((memory(others["trainer"]), memory(servers["with deltas"].process.pid)))
+            passed, known = time.time() - began, 0.0 if newest is None else time.time() - float(newest)
+            sys.stderr.write(f"{passed:5.0f} s  trainer {sizes[-1][0]:.0f} MB  server {sizes[-1][1]:.0f} MB")
+            sys.stderr.write(f"  newest event {known:.1f} s ago\n")
         number += 1
         time.sleep(0.005)
     print(f"{given.events:,} events/s, deltas every {given.every:g} s, load {os.getloadavg()[0]:.1f}")
@@ -181,7 +184,7 @@ def _measure(given: argparse.Namespace, servers: dict[str, Server], others: dict
         used = (spent[name] + processor_seconds(own)) / (time.time() - began)
         print(f"processor of {name:24} {used:6.2f} cores  {1e6 * used / given.events:7.1f} us an event")
     for name, values in zip(("trainer", "server"), zip(*sizes, strict=True), strict=True):
-        print(f"memory of {name:8} MB  " + " ".join(f"{value:.0f}" for value in values[:: max(1, len(values) // 12)]))
+        print(f"memory of {name:8} MB  " + " ".join(f"{value:.0f}" for value in values))
 
 
 if __name__ == "__main__":

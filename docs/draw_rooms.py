@@ -24,6 +24,7 @@ ORDER = [
     "fields",
     "schedules",
     "jaxprs",
+    "transfer",
     "rules",
     "kernels",
     "embedding",

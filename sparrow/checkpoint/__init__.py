@@ -16,7 +16,7 @@ them, `Saved` reads one, `rows_of` and `placed` name the tables of an `Embedder`
 from sparrow.checkpoint.blocks import Key, TableRows
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
 from sparrow.checkpoint.folder import Checkpoints, passed_over, saved_steps, whole
-from sparrow.checkpoint.links import changed_bytes, changed_of
+from sparrow.checkpoint.links import changed_arrays, changed_of
 from sparrow.checkpoint.own_loop import StateCheckpoints, restore_orbax
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.tables import check_shape, named, placed, plain, rows_of, unnamed

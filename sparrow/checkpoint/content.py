@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import jax
-import numpy as np
-import safetensors.numpy
 
 from sparrow.checkpoint.blocks import Array, Key, TableRows, Written
 from sparrow.checkpoint.errors import Damaged, altered, unreadable
-from sparrow.files import UnsafePath, inside, proc_bytes, sync, write_durably
+from sparrow.files import UnsafePath, inside, proc_bytes, streamed, sync, write_durably, write_tensors
 
 FORMAT_VERSION: Final = 2
 ABOUT: Final = "about.json"
@@ -44,11 +42,20 @@ def copy_limit() -> int:
     return max(int(COPY_SHARE * free), COPY_BYTES)
 
 
-def write_state(folder: Path, arrays: Mapping[str, Array]) -> None:
-    """Write every array that is not a table."""
-    # The library writes memory unchanged. Through bytes: its function for files does not raise where the disk is full.
-    contiguous = {name: np.require(array, requirements="C") for name, array in arrays.items()}
-    write_durably(folder / STATE, safetensors.numpy.save(contiguous))
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> Written:
+    """Write named arrays to a file, and wait for the disk."""
+    crc = 0
+
+    def add(data: Any) -> None:
+        nonlocal crc
+        crc = zlib.crc32(data, crc)
+
+    return Written(write_tensors(path, streamed(arrays), add), crc)
+
+
+def write_state(folder: Path, arrays: Mapping[str, Array]) -> dict[str, Written]:
+    """Write every array that is not a table, and return the file's name and checksum."""
+    return {STATE: write_arrays(folder / STATE, arrays)}
 
 
 def write_last(folder: Path, about: Mapping[str, Any], written: Mapping[str, Written]) -> None:

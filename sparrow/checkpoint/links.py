@@ -28,10 +28,10 @@ import safetensors
 import safetensors.numpy
 
 from sparrow.checkpoint.blocks import Array, write
-from sparrow.checkpoint.content import ABOUT, IN_WORK, TABLES, described, write_last, write_state
+from sparrow.checkpoint.content import ABOUT, IN_WORK, TABLES, described, write_arrays, write_last, write_state
 from sparrow.checkpoint.holding import remove
 from sparrow.embedding import ChangedRows
-from sparrow.files import exchange, sync, write_durably
+from sparrow.files import exchange, sync
 
 CHANGED: Final = "changed.safetensors"
 ID: Final = "id"
@@ -39,17 +39,17 @@ PARENT: Final = "parent"
 ARRAYS: Final = "arrays"
 
 
-def changed_bytes(changed: Mapping[str, ChangedRows]) -> bytes:
-    """Return the content of a file with the changed rows of tables."""
+def changed_arrays(changed: Mapping[str, ChangedRows]) -> dict[str, Array]:
+    """Return the arrays of a file with the changed rows of tables."""
     arrays: dict[str, Array] = {}
     for table, own in changed.items():
         arrays[f"rows/{table}"] = own.rows
         arrays |= {f"{slot}/{array.dtype}/{table}": _plain(array) for slot, array in own.arrays.items()}
-    return safetensors.numpy.save(arrays)
+    return arrays
 
 
 def changed_of(data: bytes) -> dict[str, ChangedRows]:
-    """Return the changed rows of `changed_bytes`; raise ValueError where they do not fit each other."""
+    """Return the changed rows, from the bytes of a file; raise ValueError where they do not fit each other."""
     try:
         arrays = safetensors.numpy.load(data)
     except safetensors.SafetensorError as error:
@@ -153,9 +153,8 @@ def write_link(
     partial = path.with_name(f"{path.name}{IN_WORK}-link")
     shutil.rmtree(partial, ignore_errors=True)
     (partial / TABLES).mkdir(parents=True)
-    write_durably(partial / CHANGED, changed_bytes(changed))
-    write_state(partial, arrays)
-    write_last(partial, about, {})
+    written = {CHANGED: write_arrays(partial / CHANGED, changed_arrays(changed))}
+    write_last(partial, about, written | write_state(partial, arrays))
     partial.rename(path)
     sync(path.parent)
 
@@ -193,7 +192,7 @@ def compact(saved: Any) -> None:
         blocks = (block for _, block in saved.rows(key))
         written[table.file] = write(partial / table.file, table.shape, jnp.dtype(table.dtype), blocks)
         sync(partial / table.file)
-    write_state(partial, saved.arrays())
+    written |= write_state(partial, saved.arrays())
     about = {name: value for name, value in saved.about.items() if name not in (PARENT, ARRAYS, "form")}
     entries = [described(key, table.file, table.shape, table.dtype) for key, table in saved.tables.items()]
     write_last(partial, {**about, "tables": entries}, written)

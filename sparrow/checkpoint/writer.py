@@ -33,8 +33,8 @@ from sparrow.checkpoint.content import (
 )
 from sparrow.checkpoint.errors import CheckpointError, sentence
 from sparrow.checkpoint.extents import Extent, add, joined
-from sparrow.checkpoint.transfer import copied, copies_beside
 from sparrow.files import sync, write_durably
+from sparrow.transfer import copied, copies_beside
 
 WRITERS: Final = 4
 """Files that are written at a time: a thread sums up and writes about 1 GB/s."""
@@ -95,14 +95,14 @@ def begin(
             make()
         with concurrent.futures.ThreadPoolExecutor(WRITERS, thread_name_prefix="sparrow-write") as pool:
             list(pool.map(lambda file: part.write(file, *later.pop(file)), list(later)))
-        error = part.error or _tried(part.finish)
+        error, written = part.error or _tried(part.finish), dict[str, Written]()
         if processes.is_first():
-            error = error or _tried(lambda: write_state(temporary, arrays))
+            error = error or _tried(lambda: written.update(write_state(temporary, arrays)))
         errors = processes.everyone(f"saved/{number}", error)
         failed = next((f"process {who}: {text}" for who, text in enumerate(errors) if text is not None), None)
         failed = error if len(errors) == 1 else failed
         if processes.is_first():
-            failed = failed or _tried(lambda: _commit(path, temporary, tables, about))
+            failed = failed or _tried(lambda: _commit(path, temporary, tables, about, written))
             if failed is not None:
                 shutil.rmtree(temporary, ignore_errors=True)  # frees space on a full disk
         failed = processes.of_first(f"committed/{number}", failed)
@@ -184,9 +184,8 @@ def _make_files(temporary: Path, tables: Tables) -> None:
         raise CheckpointError(f"{temporary.parent}: a checkpoint could not be saved: {sentence(error)}") from None
 
 
-def _commit(path: Path, temporary: Path, tables: Tables, about: Mapping[str, Any]) -> None:
+def _commit(path: Path, temporary: Path, tables: Tables, about: Mapping[str, Any], written: dict[str, Written]) -> None:
     """Check that the parts are complete, write the last files, and give the folder its name."""
-    written: dict[str, Written] = {}
     parts = [json.loads(part.read_text()) for part in PartFile.all(temporary)]
     for index, (key, rows) in enumerate(tables.items()):
         file = file_name(index, key)

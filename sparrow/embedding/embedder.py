@@ -451,7 +451,8 @@ class Embedder:
         """Return the state, and the rows of each table that changed since ``taker`` took them last.
 
         The state must be `tracked`. The rows are gathered on their devices at once; the function brings them to the
-        host, in any thread. ``taker``: `CHECKPOINTS` or `EXPORTS` of `sparrow.embedding.tracking`.
+        host, in any thread. ``taker``: `CHECKPOINTS` or `EXPORTS` of `sparrow.embedding.tracking`. The first call
+        compiles all programs; one before the first step takes no rows.
         """
         return taken(self, state, taker)
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from sparrow import transfer
 from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 CHECKPOINTS: Final = 1
 EXPORTS: Final = 2
 """The bits of the takers."""
-LEAST: Final = 1024
-"""Rows are gathered in arrays of LEAST times a power of two, so that few programs are compiled."""
+BLOCK_BYTES: Final = 16 << 20
+"""Rows are gathered in blocks of one size: programs are compiled once, and each block is sent beside the next."""
 
 
 class ChangedRows(NamedTuple):
@@ -64,11 +65,10 @@ def taken(
         if stack.name in state.touched
         for part, touched, arrays in _parts(embedder, state, stack)
     ]
-    numbers = _numbers([touched for _, _, touched, _ in found], taker)
+    numbers = _numbers([(touched, _block_rows(arrays)) for _, _, touched, arrays in found], taker)
     gathered = [
-        (stack, part, count, rows, _values(arrays, rows))
+        (stack, part, count, rows, [_values(arrays, own) for own in rows])
         for (stack, part, _, arrays), (count, rows) in zip(found, numbers, strict=True)
-        if count
     ]
     return cleared(state, taker), functools.partial(_by_table, embedder, gathered)
 
@@ -93,49 +93,70 @@ def _parts(embedder: Embedder, state: EmbeddingState, stack: Stack) -> Iterator[
             yield part, shard.data, {name: held[shard.device] for name, held in by_device.items()}
 
 
-def _numbers(touched: list[jax.Array], taker: int) -> list[tuple[int, Any]]:
-    """Return the marked rows on each device, filled up to a few sizes with rows past the last, and their number.
+def _block_rows(arrays: Mapping[str, jax.Array]) -> int:
+    widest = max(array.nbytes // len(array) for array in arrays.values())
+    return min(max(BLOCK_BYTES // max(widest, 1), 1), len(arrays[""]))
 
-    A CPU finds them by NumPy: XLA's own code takes ten times longer.
+
+def _numbers(held: list[tuple[jax.Array, int]], taker: int) -> list[tuple[int, list[Any]]]:
+    """Return the number of marked rows on each device, and the rows in blocks; the last is filled with the last row.
+
+    There is one block at least. A CPU finds the rows by NumPy: XLA's own code takes ten times longer.
     """
-    if all(device.platform == "cpu" for held in touched for device in held.devices()):
-        masks = jax.device_get([_has(held, taker) for held in touched])
-        found = [(held, np.flatnonzero(mask)) for held, mask in zip(touched, masks, strict=True)]
-        return [(len(rows), _filled(rows, held)) for held, rows in found]
-    counts = [int(count) for count in jax.device_get([_count(held, taker) for held in touched])]
+    if all(device.platform == "cpu" for touched, _ in held for device in touched.devices()):
+        masks = jax.device_get([_has(touched, taker) for touched, _ in held])
+        found = [np.flatnonzero(mask) for mask in masks]
+        return [
+            (len(rows), [_filled(rows[first : first + size], size, touched) for first in _firsts(len(rows), size)])
+            for rows, (touched, size) in zip(found, held, strict=True)
+        ]
+    places = [_places(touched, taker) for touched, _ in held]
+    counts = [int(count) for count in jax.device_get([count for _, count in places])]
     return [
-        (count, _nonzero(held, taker, _size(count, held)) if count else None)
-        for held, count in zip(touched, counts, strict=True)
+        (count, [_rows(own, first, size) for first in _firsts(count, size)])
+        for (own, _), count, (_, size) in zip(places, counts, held, strict=True)
     ]
 
 
-def _size(count: int, touched: jax.Array) -> int:
-    return min(LEAST << max(0, (count - 1) // LEAST).bit_length(), len(touched))
+def _firsts(count: int, size: int) -> range:
+    return range(0, max(count, 1), size)
 
 
-def _filled(rows: npt.NDArray[np.int64], touched: jax.Array) -> jax.Array:
-    made = np.full(_size(len(rows), touched), len(touched), np.int32)
+def _filled(rows: npt.NDArray[np.int64], size: int, touched: jax.Array) -> jax.Array:
+    made = np.full(size, len(touched) - 1, np.int32)
     made[: len(rows)] = rows
     sent: jax.Array = jax.device_put(made, next(iter(touched.devices())))
     return sent
 
 
 def _by_table(embedder: Embedder, gathered: list[Any]) -> dict[str, ChangedRows]:
-    made: dict[str, dict[int, list[tuple[Any, dict[str, Any]]]]] = {}
-    for stack, part, count, at, values in gathered:
-        local, layout = (
-            np.asarray(at)[:count],
-            None if embedder.shards is None else embedder.sharded.layouts[stack.name],
-        )
-        rows, piece = (local, 0) if layout is None else (layout.logical(part, local), int(layout.piece(part)))
-        arrays = {name: np.asarray(array)[:count] for name, array in values.items()}
+    made: dict[str, dict[int, list[ChangedRows]]] = {}
+    for stack, part, count, numbers, values in gathered:
+        if not count:
+            continue
+        piece, rows = 0, _of_blocks(numbers, count)
+        if embedder.shards is not None:
+            layout = embedder.sharded.layouts[stack.name]
+            piece, rows = int(layout.piece(part)), layout.logical(part, rows)
+        arrays = {name: _of_blocks([block[name] for block in values], count) for name in values[0]}
+        changed = _joined([ChangedRows(rows, arrays)])
         for table in stack.tables:
             span = stack.rows_of(table.name)
-            mine = np.flatnonzero((rows >= span.start) & (rows < span.stop))
-            if len(mine):
-                own = {name: array[mine] for name, array in arrays.items()}
-                made.setdefault(table.name, {}).setdefault(piece, []).append((rows[mine] - span.start, own))
+            begin, end = np.searchsorted(changed.rows, [span.start, span.stop])
+            if begin < end:
+                own = {name: array[begin:end] for name, array in changed.arrays.items()}
+                mine = ChangedRows(changed.rows[begin:end] - np.int32(span.start), own)
+                made.setdefault(table.name, {}).setdefault(piece, []).append(mine)
     return {name: _with_all_columns([_joined(own[piece]) for piece in sorted(own)]) for name, own in made.items()}
+
+
+def _of_blocks(blocks: list[jax.Array], count: int) -> npt.NDArray[Any]:
+    """Return the first ``count`` elements of blocks, on the host."""
+    if len(blocks) == 1:
+        return transfer.on_host(transfer.to_host(blocks[0]))[:count]
+    size, shape = len(blocks[0]), (count, *blocks[0].shape[1:])
+    given = zip(_firsts(count, size), transfer.arriving(blocks), strict=True)
+    return transfer.copied(shape, blocks[0].dtype, (block[: count - first] for first, block in given))
 
 
 def _with_all_columns(pieces: list[ChangedRows]) -> ChangedRows:
@@ -147,16 +168,16 @@ def _with_all_columns(pieces: list[ChangedRows]) -> ChangedRows:
     return ChangedRows(pieces[0].rows, arrays)
 
 
-def _joined(pieces: list[tuple[Any, dict[str, Any]]]) -> ChangedRows:
-    rows = np.concatenate([rows for rows, _ in pieces])
-    order = np.argsort(rows, kind="stable")
-    arrays = {name: np.concatenate([own[name] for _, own in pieces])[order] for name in pieces[0][1]}
+def _joined(pieces: list[ChangedRows]) -> ChangedRows:
+    """Return the rows of several pieces in order."""
+    rows = np.concatenate([piece.rows for piece in pieces])
+    if (rows[:-1] < rows[1:]).all():
+        order: Any = slice(None)  # the arrays of one piece are not copied
+    else:
+        order = np.argsort(rows, kind="stable")
+    held = {name: [piece.arrays[name] for piece in pieces] for name in pieces[0].arrays}
+    arrays = {name: (own[0] if len(own) == 1 else np.concatenate(own))[order] for name, own in held.items()}
     return ChangedRows(rows[order].astype(np.int32), arrays)
-
-
-@jax.jit
-def _count(touched: jax.Array, taker: int) -> jax.Array:
-    return jnp.count_nonzero(touched & jnp.uint8(taker))
 
 
 @jax.jit
@@ -165,12 +186,20 @@ def _has(touched: jax.Array, taker: int) -> jax.Array:
     return marked
 
 
+@jax.jit
+def _places(touched: jax.Array, taker: int) -> tuple[jax.Array, jax.Array]:
+    """Return the place of each marked row among them, a place past all for others; and the number of marked rows."""
+    marked = (touched & jnp.uint8(taker)) != 0
+    ends = jnp.cumsum(marked, dtype=jnp.int32)
+    return jnp.where(marked, ends - 1, len(touched)), ends[-1]
+
+
 @functools.partial(jax.jit, static_argnums=2)
-def _nonzero(touched: jax.Array, taker: int, size: int) -> jax.Array:
+def _rows(places: jax.Array, first: int, size: int) -> jax.Array:
     # Only marked rows are written: `jnp.nonzero` adds up all rows, by atomic additions at neighboring addresses.
-    marked, rows = (touched & jnp.uint8(taker)) != 0, jnp.arange(len(touched), dtype=jnp.int32)
-    places = jnp.where(marked, jnp.cumsum(marked, dtype=jnp.int32) - 1, size)
-    return jnp.full(size, len(touched), jnp.int32).at[places].set(rows, mode="drop")
+    here = jnp.where(places >= first, places - first, size)
+    every = jnp.arange(len(places), dtype=jnp.int32)
+    return jnp.full(size, len(places) - 1, jnp.int32).at[here].set(every, mode="drop")
 
 
 @jax.jit

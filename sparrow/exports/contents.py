@@ -23,13 +23,12 @@ from sparrow.data import CANDIDATES, Feature, Holds
 from sparrow.data.features import registry
 from sparrow.embedding import Embedder, EmbeddingState, Ids
 from sparrow.exports.functions import Exported
-from sparrow.files import AnyPath, Remote, at
+from sparrow.files import AnyPath, Remote, Streamed, at
 from sparrow.kernels.quantized import BITS, quantize, record_bytes
 from sparrow.retrieval import FILES
 from sparrow.serving.deltas import FILES as DELTA_FILES
 from sparrow.serving.deltas import FOLDER as DELTAS
 from sparrow.serving.description import IDS, INDEX, LEFT, NAME, PARAMETERS, PROGRAM, STATE, TABLES, Input, Output
-from sparrow.serving.tensors import Streamed
 from sparrow.tasks import meaning
 from sparrow.trees import named_leaves
 

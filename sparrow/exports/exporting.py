@@ -30,7 +30,7 @@ from sparrow.exports.contents import (
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
 from sparrow.exports.states import state_functions
-from sparrow.files import AnyPath, at
+from sparrow.files import AnyPath, at, streamed
 from sparrow.models import registry as models
 from sparrow.retrieval import Index, write_index
 from sparrow.runs import Program, TrainState
@@ -138,13 +138,13 @@ def export(
             files[_file(name)] = _written(partial / _file(name), function.artifact)
         taken = {name for each in made.values() for name in each.arguments.parameters}  # others are for training
         kept = {name: np.asarray(own, order="C") for name, own in parameters.arrays.items() if name in taken}
-        files[PARAMETERS] = _written(partial / PARAMETERS, _saved(kept))
+        files[PARAMETERS] = write(partial / PARAMETERS, streamed(kept))
         ids = live_ids(program.embedder, optimizer.embedding)
         used = used_rows(program.embedder, {} if all_rows else ids)
-        streamed = streamed_tables(program.embedder, optimizer.embedding, used)
-        files[TABLES] = write(partial / TABLES, [smaller(table, tables) for table in streamed])
+        own = streamed_tables(program.embedder, optimizer.embedding, used)
+        files[TABLES] = write(partial / TABLES, [smaller(table, tables) for table in own])
         if ids:
-            files[IDS] = _written(partial / IDS, _saved(exported_ids(program.embedder, ids)))
+            files[IDS] = write(partial / IDS, streamed(exported_ids(program.embedder, ids)))
         description = Description(
             model=models.name_of(need(program.config.model, "model").architecture),
             step=int(state.optimizer.step),
@@ -250,9 +250,3 @@ def _written(path: Path, data: bytes) -> Fingerprint:
 def _fingerprint(path: Path) -> Fingerprint:
     with path.open("rb") as file:
         return fingerprint(file)
-
-
-def _saved(arrays: dict[str, Any]) -> bytes:
-    from safetensors.numpy import save
-
-    return save(arrays)

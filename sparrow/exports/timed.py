@@ -17,11 +17,10 @@ from sparrow.config import Data, Export
 from sparrow.embedding import EXPORTS, ChangedRows, cleared
 from sparrow.exports.contents import Parameters, TableDtype, live_ids, smaller
 from sparrow.exports.exporting import Programs, export, traced
-from sparrow.files import AnyPath, Remote, give_back, send_folder
+from sparrow.files import AnyPath, Remote, Streamed, give_back, send_folder
 from sparrow.runs import EventSchedule, Loop, Part
 from sparrow.runs.evaluating.predict_files import used_in_evaluation
 from sparrow.serving.deltas import FOLDER, Delta, Version, send_delta
-from sparrow.serving.tensors import Streamed
 
 
 class TimedExports(Part):
@@ -46,6 +45,7 @@ class TimedExports(Part):
 
     def begin(self, loop: Loop, stack: contextlib.ExitStack) -> None:
         self._by_event.is_due(loop.progress)
+        loop.program.embedder.taken(loop.state.optimizer.embedding, EXPORTS)  # compiles
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-exports")
         stack.callback(self._pool.shutdown)
         self._local = self._folder if isinstance(self._folder, Path) else None

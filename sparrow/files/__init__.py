@@ -7,4 +7,5 @@ from sparrow.files.output import drop_output
 from sparrow.files.paths import UnsafePath, check_parquet, inside
 from sparrow.files.python import run_file
 from sparrow.files.remote import AnyPath, Remote, at, is_remote, matching
+from sparrow.files.tensors import CODES, Streamed, dtype_of, streamed, write_tensors
 from sparrow.files.typed import json_object, typed

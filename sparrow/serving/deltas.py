@@ -24,11 +24,12 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from sparrow.checkpoint import changed_bytes, changed_of
+from sparrow.checkpoint import changed_arrays, changed_of
 from sparrow.embedding import ChangedRows
 from sparrow.errors import DataError
-from sparrow.files import AnyPath, Remote, sync, typed, write_durably
+from sparrow.files import AnyPath, Remote, streamed, sync, typed, write_durably
 from sparrow.serving.description import IDS, NAME, PARAMETERS
+from sparrow.serving.tensors import write
 
 FOLDER: Final = "deltas"
 ABOUT: Final = "delta.json"
@@ -91,24 +92,19 @@ class Delta:
         ids = {f"went/{table}": rows for table, rows in self.went.items()}
         for table, (own, rows) in self.came.items():
             ids |= {f"came/{table}": own, f"rows/{table}": rows}
-        data = {
-            CHANGED: changed_bytes(self.changed),
-            PARAMETERS: safetensors.numpy.save(self.parameters),
-            **({IDS: safetensors.numpy.save(ids)} if ids else {}),
-        }
-        sums = {name: hashlib.sha256(content).hexdigest() for name, content in data.items()}
+        files = {CHANGED: changed_arrays(self.changed), PARAMETERS: self.parameters, **({IDS: ids} if ids else {})}
         number, version = parent.delta + 1, self.version
-        about = _About(number, version.step, version.time or 0.0, checksum(export), parent.parent, sums)
-        data[ABOUT] = json.dumps(dataclasses.asdict(about), indent=1).encode()
         path = folder_of(export, number)
         partial = path.with_name(f".{path.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        for name, content in data.items():
-            write_durably(partial / name, content)
+        sums = {name: write(partial / name, streamed(arrays)).sha256 for name, arrays in files.items()}
+        about = _About(number, version.step, version.time or 0.0, checksum(export), parent.parent, sums)
+        text = json.dumps(dataclasses.asdict(about), indent=1).encode()
+        write_durably(partial / ABOUT, text)
         partial.rename(path)
         sync(path.parent)
-        return dataclasses.replace(version, delta=number, parent=hashlib.sha256(data[ABOUT]).hexdigest())
+        return dataclasses.replace(version, delta=number, parent=hashlib.sha256(text).hexdigest())
 
     @classmethod
     def read(cls, export: AnyPath, after: Version, base: str) -> Delta | None:

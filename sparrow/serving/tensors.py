@@ -1,9 +1,6 @@
-"""Named arrays in the safetensors format: written block by block, and read in place.
+"""Files of tables in the safetensors format (`sparrow.files.tensors`), read in place.
 
-A file is 8 bytes, the length n of its header (little-endian); n bytes of JSON, ``{name: {"dtype", "shape",
-"data_offsets": [begin, end]}}``, filled up with spaces; and then the arrays, row-major and little-endian, one after the
-other without gaps. The package `safetensors` reads and writes such files. Its writer needs complete arrays in memory,
-and its reader copies an array: tables are too large for either.
+The reader of the package `safetensors` copies an array: tables are too large for that.
 """
 
 from __future__ import annotations
@@ -14,23 +11,20 @@ import json
 import math
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from sparrow.data import DataError, shown
+from sparrow.files import CODES, Streamed, dtype_of, write_tensors
 
 Array = npt.NDArray[Any]
 
-CODES: Final = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "uint8": "U8"}
-"""The dtypes that a table may have, and their names in the format; tables of few bits are records of bytes."""
-
-ALIGNMENT: Final = 64
-"""The arrays begin at a multiple of this number of bytes."""
+DTYPES: Final = ("float32", "bfloat16", "float16", "uint8")
+"""The dtypes that a table may have; tables of few bits are records of bytes."""
 
 READ_BYTES: Final = 1 << 22
 
@@ -49,61 +43,10 @@ class Fingerprint:
     sha256: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Streamed:
-    """An array that comes in blocks of rows.
-
-    Attributes:
-      name: its name, unique in its file.
-      shape: the shape of the complete array.
-      dtype: one of `CODES`.
-      blocks: its rows, in order.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    blocks: Iterable[Array]
-
-    @property
-    def bytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * dtype_of(self.dtype).itemsize
-
-
-def dtype_of(name: str) -> np.dtype[Any]:
-    """Return NumPy's dtype of that name, bfloat16 included."""
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-
-
 def write(path: Path, arrays: Sequence[Streamed]) -> Fingerprint:
     """Write the arrays in one pass; memory holds one block at a time."""
-    # Wide dtypes first: then each array begins at a multiple of its dtype's size, for all shapes.
-    arrays = sorted(arrays, key=lambda array: -dtype_of(array.dtype).itemsize)
-    header: dict[str, Any] = {}
-    end = 0
-    for array in arrays:
-        begin, end = end, end + array.bytes
-        header[array.name] = {"dtype": CODES[array.dtype], "shape": array.shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
     digest = hashlib.sha256()
-    with path.open("wb") as file:
-
-        def put(data: Any) -> None:
-            file.write(data)
-            digest.update(data)
-
-        put(struct.pack("<Q", len(text)))
-        put(text)
-        for array in arrays:
-            for block in array.blocks:
-                put(np.ascontiguousarray(block).view(np.uint8))
-        file.flush()
-        os.fsync(file.fileno())
-        size = file.tell()
-    if size != 8 + len(text) + end:
-        raise ValueError(f"{path}: the blocks hold {size - 8 - len(text)} bytes, their shapes give {end}")
-    return Fingerprint(size, digest.hexdigest())
+    return Fingerprint(write_tensors(path, arrays, digest.update), digest.hexdigest())
 
 
 def read(file: BinaryIO, where: str, private: bool = False) -> dict[str, Array]:
@@ -164,7 +107,7 @@ def _header(file: BinaryIO, where: str) -> list[_Entry]:
 
 
 def _entry(name: str, fields: dict[str, Any], start: int) -> _Entry:
-    names = {code: dtype for dtype, code in CODES.items()}
+    names = {CODES[name]: name for name in DTYPES}
     dtype, shape, (begin, end) = dtype_of(names[fields["dtype"]]), fields["shape"], fields["data_offsets"]
     if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
         raise ValueError(f"the array {shown(name)} has the shape {shown(shape)}")

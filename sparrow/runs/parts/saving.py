@@ -80,6 +80,8 @@ class Saver(Part):
         """Write the config into the folder, and rename checkpoints of later steps, which are all damaged."""
         stack.enter_context(self._closing())
         self._saved_at = loop.began_at
+        if self._deltas is not None:
+            self._program.embedder.taken(loop.state.optimizer.embedding, CHECKPOINTS)  # compiles
         for schedule in (self._by_event, self._deltas_by_event):
             schedule.is_due(loop.progress)  # what was passed before was saved then
 
