@@ -103,7 +103,7 @@ def _numbers(held: list[tuple[jax.Array, int]], taker: int) -> list[tuple[int, l
 
     There is one block at least. A CPU finds the rows by NumPy: XLA's own code takes ten times longer.
     """
-    if all(device.platform == "cpu" for touched, _ in held for device in touched.devices()):
+    if all(_is_on_cpu(touched) for touched, _ in held):
         masks = jax.device_get([_has(touched, taker) for touched, _ in held])
         found = [np.flatnonzero(mask) for mask in masks]
         return [
@@ -116,6 +116,10 @@ def _numbers(held: list[tuple[jax.Array, int]], taker: int) -> list[tuple[int, l
         (count, [_rows(own, first, size) for first in _firsts(count, size)])
         for (own, _), count, (_, size) in zip(places, counts, held, strict=True)
     ]
+
+
+def _is_on_cpu(array: jax.Array) -> bool:
+    return all(device.platform == "cpu" for device in array.devices())
 
 
 def _firsts(count: int, size: int) -> range:

@@ -97,9 +97,10 @@ def join(place: Membership) -> None:
 
 def leave() -> None:
     """Wait until the first process has written everything, and leave the group."""
-    if jax_private.count() > 1:
+    if jax.distributed.is_initialized():
         talking.led(lambda: None)
         jax.distributed.shutdown()  # type: ignore[no-untyped-call]
+        talking.end_watch()
 
 
 def want_cpu_devices(devices: int) -> None:

@@ -11,7 +11,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -139,9 +138,25 @@ def cause() -> str | None:
     return None
 
 
+_watching: list[threading.Thread] = []
+_is_left = threading.Event()
+
+
 def watch() -> None:
     """Start a thread that ends this process where another one has failed and this one does not end by itself."""
-    threading.Thread(target=_watch, name="sparrow-watch", daemon=True).start()
+    _is_left.clear()
+    _watching.append(threading.Thread(target=_watch, name="sparrow-watch", daemon=True))
+    _watching[-1].start()
+
+
+def end_watch() -> None:
+    """Wait for the thread of `watch`, once the store is gone.
+
+    An interpreter that ends while a thread returns from JAX's client ends the thread inside C++, which aborts.
+    """
+    _is_left.set()
+    while _watching:
+        _watching.pop().join()
 
 
 def _watch() -> None:
@@ -155,7 +170,8 @@ def _watch() -> None:
         number, _, reason = text.partition(" ")
         if int(number) == index():
             return
-        time.sleep(GRACE)
+        if _is_left.wait(GRACE):
+            return
         with contextlib.suppress(OSError, ValueError):
             print(f"sparrow: process {number}: {reason}", file=sys.stderr, flush=True)
         os._exit(ELSEWHERE)

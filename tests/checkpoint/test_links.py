@@ -14,7 +14,7 @@ import safetensors.numpy
 import sparrow as sp
 from sparrow.checkpoint import Checkpoints, Damaged, Saved, links, placed, rows_of, whole
 from sparrow.checkpoint import folder as folders
-from sparrow.embedding import CHECKPOINTS, EXPORTS, ChangedRows, SavedIds
+from sparrow.embedding import CHECKPOINTS, EXPORTS, ChangedRows, SavedIds, tracking
 
 RULE = sp.rules.Adam(0.1)
 TABLES = [
@@ -253,3 +253,23 @@ def test_a_reader_of_a_chain_holds_all_of_it(chain):
     assert left == [*steps[:3], 99]
     assert_same(saved, truth[steps[2]])
     saved.close()
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_many_blocks_of_rows_are_one(tmp_path, monkeypatch, on_cpu):
+    """As of a large delta; and found as on devices other than CPUs."""
+    monkeypatch.setattr(tracking, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(tracking, "_is_on_cpu", lambda array: on_cpu)
+    run = Trainer(tmp_path)
+    before = complete(run.state)
+    run.state, changed = EMB.taken(run.state, CHECKPOINTS)
+    assert changed() == {}
+    run.train(8)
+    _, changed = EMB.taken(run.state, CHECKPOINTS)
+    after, found = complete(run.state), changed()
+    assert len(found["a"].rows) > 3 * tracking.BLOCK_BYTES // 16
+    for table, own in found.items():
+        assert (np.diff(own.rows) > 0).all()
+        for slot, array in own.arrays.items():
+            before[table][slot][own.rows] = array
+            np.testing.assert_array_equal(before[table][slot], after[table][slot])

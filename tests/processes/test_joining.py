@@ -1,8 +1,13 @@
 """The place of a process in its group, from options and environments."""
 
+import threading
+import time
+
+import jax
 import pytest
 
-from sparrow.processes import JoinError, Membership, membership_of
+from sparrow import processes
+from sparrow.processes import JoinError, Membership, membership_of, talking
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 
@@ -57,3 +62,24 @@ def test_mistakes(given, text):
 def test_torchrun_with_nonsense():
     with pytest.raises(JoinError, match="must be integers"):
         membership_of(environment={**TORCHRUN, "RANK": "first"})
+
+
+def test_leaving_waits_for_the_thread_that_watches(monkeypatch):
+    """An interpreter that ends while the thread is inside JAX's client aborts the process."""
+    over, awake = threading.Event(), []
+
+    class Store:
+        def blocking_key_value_get(self, key, milliseconds):
+            assert over.wait(60)
+            time.sleep(0.2)  # a busy machine: the thread gets its turn late
+            awake.append(threading.current_thread())
+            raise jax.errors.JaxRuntimeError("CANCELLED")
+
+    monkeypatch.setattr(talking, "client", Store)
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(jax.distributed, "shutdown", over.set)
+    monkeypatch.setattr(talking, "count", lambda: 1)
+    talking.watch()
+    processes.leave()
+    assert [thread.name for thread in awake] == ["sparrow-watch"]
+    assert not awake[0].is_alive()

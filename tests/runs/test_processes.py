@@ -193,10 +193,9 @@ def test_a_signal_to_one_process_ends_all(folder, tmp_path, victim, number):
     wait_for(lambda: saved_steps(run_folder / "checkpoints"))
     group = children(process)
     assert len(group) == 2
-    began = time.monotonic()
     os.kill(group[victim], number)
     output, _ = process.communicate(timeout=LIMIT)
-    assert time.monotonic() - began < 30
+    assert "heartbeat" not in output  # of JAX, which ends processes that Sparrow has not ended
     assert not any(os.path.exists(f"/proc/{pid}") for pid in group)
     if number == signal.SIGKILL:
         assert process.returncode == 137, output
