@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 __version__: Final = "0.2.0"
@@ -9,6 +10,7 @@ __version__: Final = "0.2.0"
 PACKAGES: Final = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint", "pyarrow")
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Return the versions that checkpoints, exports and reports record; a package that is not installed is left out.
 

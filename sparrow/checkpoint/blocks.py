@@ -24,7 +24,7 @@ from sparrow.transfer import blocks as host_blocks
 from sparrow.transfer import is_in_host_memory
 
 Array = npt.NDArray[Any]
-PINNED_BYTES: Final = 64 << 20
+PINNED_BYTES: Final = 16 << 20
 """Bytes that a GPU sends at a time through pinned memory, of which two blocks are held."""
 
 

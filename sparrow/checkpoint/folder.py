@@ -72,6 +72,7 @@ class Checkpoints:
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-checkpoint")
         self._saving: concurrent.futures.Future[None] | None = None
         self._linking: concurrent.futures.Future[None] | None = None
+        self._tidying: concurrent.futures.Future[None] | None = None
         self._parent: dict[str, Any] | None = None
         self._arrays: Mapping[str, Array] = {}
         self._links = 0
@@ -96,12 +97,8 @@ class Checkpoints:
         claim = functools.partial(self._claim, step)
         finish = self._guarded(lambda: begin(path.absolute(), tables, arrays, about, copy_bytes, claim))
 
-        def work() -> None:
-            finish()
-            self._remove_old()
-            give_back()
-
-        self._saving = self._pool.submit(work)
+        self._saving = self._pool.submit(finish)
+        self._tidying = self._pool.submit(self._tidy)
         self._parent, self._arrays, self._links = {"step": step, **own}, arrays, 0
         return path
 
@@ -144,16 +141,19 @@ class Checkpoints:
             write_link(path, rows, others, described)
             if is_long:
                 self._compact(path)
-            self._remove_old()
-            give_back(every=60)
 
         self._linking = self._pool.submit(work)
+        self._tidying = self._pool.submit(self._tidy, 60)  # the next save does not wait for it
         return path
 
     @property
     def is_linking(self) -> bool:
         """Whether the last link is still being written."""
         return self._linking is not None and not self._linking.done()
+
+    def _tidy(self, every: float = 0.0) -> None:
+        self._remove_old()
+        give_back(every)
 
     def _compact(self, path: Path) -> None:
         try:
@@ -171,6 +171,8 @@ class Checkpoints:
         """Wait until the current checkpoint is complete."""
         self._wait_for_link()
         self._wait_for_save()
+        if self._tidying is not None:
+            self._guarded(self._tidying.result)
         self._guarded(lambda: sync(self.folder))
 
     def _wait_for_save(self) -> None:

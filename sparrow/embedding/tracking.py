@@ -60,15 +60,14 @@ def taken(
     several processes, each has its own rows.
     """
     found = [
-        (stack, part, touched, arrays)
+        (stack, part, (touched, arrays))
         for stack in embedder.stacks
         if stack.name in state.touched
         for part, touched, arrays in _parts(embedder, state, stack)
     ]
-    numbers = _numbers([(touched, _block_rows(arrays)) for _, _, touched, arrays in found], taker)
     gathered = [
-        (stack, part, count, rows, [_values(arrays, own) for own in rows])
-        for (stack, part, _, arrays), (count, rows) in zip(found, numbers, strict=True)
+        (stack, part, *own)
+        for (stack, part, _), own in zip(found, _marked([held for _, _, held in found], taker), strict=True)
     ]
     return cleared(state, taker), functools.partial(_by_table, embedder, gathered)
 
@@ -93,52 +92,55 @@ def _parts(embedder: Embedder, state: EmbeddingState, stack: Stack) -> Iterator[
             yield part, shard.data, {name: held[shard.device] for name, held in by_device.items()}
 
 
-def _block_rows(arrays: Mapping[str, jax.Array]) -> int:
-    widest = max(array.nbytes // len(array) for array in arrays.values())
-    return min(max(BLOCK_BYTES // max(widest, 1), 1), len(arrays[""]))
+class _Marked(NamedTuple):
+    """Rows of one device and their values by slot, in blocks, and the number of those that are not padding."""
+
+    count: int
+    rows: list[Any]
+    values: list[dict[str, Any]]
 
 
-def _numbers(held: list[tuple[jax.Array, int]], taker: int) -> list[tuple[int, list[Any]]]:
-    """Return the number of marked rows on each device, and the rows in blocks; the last is filled with the last row.
+def _marked(held: list[tuple[jax.Array, dict[str, jax.Array]]], taker: int) -> list[_Marked]:
+    """Return the marked rows on each device: of others than CPUs in one block at least, which compiles the programs.
 
-    There is one block at least. A CPU finds the rows by NumPy: XLA's own code takes ten times longer.
+    A CPU finds the rows by NumPy: XLA's own code takes ten times longer.
     """
     if all(_is_on_cpu(touched) for touched, _ in held):
         masks = jax.device_get([_has(touched, taker) for touched, _ in held])
-        found = [np.flatnonzero(mask) for mask in masks]
+        found = [np.flatnonzero(mask).astype(np.int32) for mask in masks]
         return [
-            (len(rows), [_filled(rows[first : first + size], size, touched) for first in _firsts(len(rows), size)])
-            for rows, (touched, size) in zip(found, held, strict=True)
+            _Marked(len(rows), [rows], [{name: np.asarray(array)[rows] for name, array in arrays.items()}])
+            for rows, (_, arrays) in zip(found, held, strict=True)
         ]
     places = [_places(touched, taker) for touched, _ in held]
     counts = [int(count) for count in jax.device_get([count for _, count in places])]
-    return [
-        (count, [_rows(own, first, size) for first in _firsts(count, size)])
-        for (own, _), count, (_, size) in zip(places, counts, held, strict=True)
-    ]
+    made = []
+    for count, (own, _), (_, arrays) in zip(counts, places, held, strict=True):
+        size = _block_rows(arrays)
+        rows = [_rows(own, first, size) for first in _firsts(count, size)]
+        made.append(_Marked(count, rows, [_values(arrays, block) for block in rows]))
+    return made
 
 
 def _is_on_cpu(array: jax.Array) -> bool:
     return all(device.platform == "cpu" for device in array.devices())
 
 
+def _block_rows(arrays: Mapping[str, jax.Array]) -> int:
+    widest = max(array.nbytes // len(array) for array in arrays.values())
+    return min(max(BLOCK_BYTES // max(widest, 1), 1), len(arrays[""]))
+
+
 def _firsts(count: int, size: int) -> range:
     return range(0, max(count, 1), size)
 
 
-def _filled(rows: npt.NDArray[np.int64], size: int, touched: jax.Array) -> jax.Array:
-    made = np.full(size, len(touched) - 1, np.int32)
-    made[: len(rows)] = rows
-    sent: jax.Array = jax.device_put(made, next(iter(touched.devices())))
-    return sent
-
-
 def _by_table(embedder: Embedder, gathered: list[Any]) -> dict[str, ChangedRows]:
     made: dict[str, dict[int, list[ChangedRows]]] = {}
-    for stack, part, count, numbers, values in gathered:
+    for stack, part, count, blocks, values in gathered:
         if not count:
             continue
-        piece, rows = 0, _of_blocks(numbers, count)
+        piece, rows = 0, _of_blocks(blocks, count)
         if embedder.shards is not None:
             layout = embedder.sharded.layouts[stack.name]
             piece, rows = int(layout.piece(part)), layout.logical(part, rows)
@@ -154,8 +156,10 @@ def _by_table(embedder: Embedder, gathered: list[Any]) -> dict[str, ChangedRows]
     return {name: _with_all_columns([_joined(own[piece]) for piece in sorted(own)]) for name, own in made.items()}
 
 
-def _of_blocks(blocks: list[jax.Array], count: int) -> npt.NDArray[Any]:
+def _of_blocks(blocks: list[Any], count: int) -> npt.NDArray[Any]:
     """Return the first ``count`` elements of blocks, on the host."""
+    if isinstance(blocks[0], np.ndarray):
+        return blocks[0]
     if len(blocks) == 1:
         return transfer.on_host(transfer.to_host(blocks[0]))[:count]
     size, shape = len(blocks[0]), (count, *blocks[0].shape[1:])

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -273,3 +274,28 @@ def test_many_blocks_of_rows_are_one(tmp_path, monkeypatch, on_cpu):
         for slot, array in own.arrays.items():
             before[table][slot][own.rows] = array
             np.testing.assert_array_equal(before[table][slot], after[table][slot])
+
+
+def test_a_save_does_not_wait_for_the_removal_of_old_ones(tmp_path, monkeypatch):
+    run, real, removed = Trainer(tmp_path, keep=1), folders.remove, []
+    began, go = threading.Event(), threading.Event()
+
+    def slow(path, doomed):
+        began.set()
+        go.wait(20)
+        removed.append(real(path, doomed))
+        return removed[-1]
+
+    monkeypatch.setattr(folders, "remove", slow)
+    for link in (False, False):
+        run.train()
+        run.save(link)
+    assert began.wait(60)
+    run.train()
+    run.save()
+    assert not removed
+    go.set()
+    run.checkpoints.wait()
+    assert removed == [True]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["4", "6"]
+    run.checkpoints.close()
