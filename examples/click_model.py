@@ -14,7 +14,7 @@ from flax import nnx
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import sparrow as sp
-from sparrow.data import Clicks
+from sparrow.data import ClickLog
 
 FIELDS, ROWS, DIM, BATCH = 8, 300, 8, 2048
 NAMES = [f"field_{i}" for i in range(FIELDS)]
@@ -62,7 +62,7 @@ def train_step(model: ClickModel, optimizer: sp.nnx.Optimizer, batch: sp.PackedB
     return loss
 
 
-def evaluate(model: ClickModel, data: Clicks, batches: int) -> tuple[float, float]:
+def evaluate(model: ClickModel, data: ClickLog, batches: int) -> tuple[float, float]:
     """Return the model's AUC on fresh impressions, and the AUC of the true probabilities: the best possible."""
     predict = nnx.jit(lambda model, batch: model(batch))
     metric = sp.metrics.ExactAUC()
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=800)
     steps = parser.parse_args().steps
 
-    data = Clicks(fields=FIELDS, rows=ROWS)
+    data = ClickLog(fields=FIELDS, ids=ROWS)
     model = ClickModel(nnx.Rngs(0))
     optimizer = sp.nnx.Optimizer(model, optax.adam(2e-3))
     print(f"training on {steps} batches of {BATCH} synthetic clicks; {model.embed.embedder}")

@@ -13,11 +13,11 @@ import pyarrow.csv
 
 import sparrow as sp
 from sparrow import config, runs
-from sparrow.data import Clicks
+from sparrow.data import ClickLog
 
 COUNTS, CATEGORIES, CHUNK = 13, 26, 50_000
 INTERACTING, WORDS = 8, 40  # the first categories act in pairs too, the others and the counts each by itself
-TRUTH = Clicks(fields=INTERACTING, rows=WORDS, bias=-1.5)
+TRUTH = ClickLog(fields=INTERACTING, ids=WORDS, bias=-1.5)
 SLOPES = np.random.default_rng(1).normal(0.0, 0.1, COUNTS)
 EFFECTS = np.random.default_rng(2).normal(0.0, 0.1, (CATEGORIES - INTERACTING, WORDS))
 

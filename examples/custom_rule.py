@@ -12,7 +12,7 @@ import optax
 
 import sparrow as sp
 from sparrow import models
-from sparrow.data import Clicks
+from sparrow.data import ClickLog
 
 FIELDS, ROWS, FACTORS, BATCH = 4, 200, 4, 1024
 NAMES = [f"field_{i}" for i in range(FIELDS)]
@@ -52,7 +52,7 @@ def loss_fn(params, acts, labels):
     return sp.losses.reduce(sp.losses.binary_cross_entropy(logits, labels)), logits
 
 
-def train(rule: sp.Rule, data: Clicks, steps: int) -> tuple[float, float]:
+def train(rule: sp.Rule, data: ClickLog, steps: int) -> tuple[float, float]:
     """Return the AUC on fresh impressions, and the best possible one."""
     embedder = sp.Embedder(
         [
@@ -86,7 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=300)
     steps = parser.parse_args().steps
-    data = Clicks(fields=FIELDS, rows=ROWS)
+    data = ClickLog(fields=FIELDS, ids=ROWS)
     rate = sp.schedules.linear(0.2, 0.01, steps=steps)
     rules = [RowwiseYogi(rate), sp.rules.RowwiseAdagrad(rate), sp.rules.Adagrad(rate)]
     for rule in rules:

@@ -12,7 +12,7 @@ import optax
 from flax import linen as nn
 
 import sparrow as sp
-from sparrow.data import Clicks
+from sparrow.data import ClickLog
 
 FIELDS, ROWS = 4, 100
 RULE = sp.rules.Adam(learning_rate=0.02)
@@ -51,7 +51,7 @@ def train_step(state: sp.linen.TrainState, batch: sp.PackedBatch, labels: jax.Ar
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
-    data = Clicks(fields=FIELDS, rows=ROWS)
+    data = ClickLog(fields=FIELDS, ids=ROWS)
     embedder = sp.linen.Embed(FEATURES).embedder
 
     def pack(ids):

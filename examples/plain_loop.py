@@ -13,7 +13,7 @@ from flax import nnx
 
 import sparrow as sp
 from sparrow import models
-from sparrow.data import Clicks
+from sparrow.data import ClickLog
 
 FIELDS, ROWS, DIM, BATCH = 8, 300, 8, 2048
 NAMES = [f"field_{i}" for i in range(FIELDS)]
@@ -74,7 +74,7 @@ def main() -> None:
         acts = embedder.lookup(state.embedding, batch)
         return jax.nn.sigmoid(apply.predict(state.params, rest, acts, {})["logits"])
 
-    data = Clicks(fields=FIELDS, rows=ROWS)
+    data = ClickLog(fields=FIELDS, ids=ROWS)
     began = time.perf_counter()
     for step, batch in enumerate(data.batches(arguments.steps, BATCH)):
         state, rest, loss = train_step(state, rest, pack(batch.ids), batch.labels)

@@ -26,7 +26,7 @@ def main(options: argparse.Namespace) -> None:
     import optax
 
     import sparrow as sp
-    from sparrow.data import Clicks
+    from sparrow.data import ClickLog
 
     mesh = jax.make_mesh((options.devices,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     names = [f"field_{i}" for i in range(FIELDS)]
@@ -58,7 +58,7 @@ def main(options: argparse.Namespace) -> None:
     def predict(state, batch):
         return jax.nn.sigmoid(logits(state.params, embedder.lookup(state.embedding, batch)))
 
-    data, sizes = Clicks(fields=FIELDS, rows=ROWS), sp.Sizes()
+    data, sizes = ClickLog(fields=FIELDS, ids=ROWS), sp.Sizes()
 
     def pack(ids):
         return embedder.pack({name: ids[:, i] for i, name in enumerate(names)}, sizes=sizes)

@@ -52,7 +52,6 @@ from sparrow.data.samplers import ID, Ancestors, EdgeTable, Items, Masks, Negati
 from sparrow.data.sources import (
     BadRows,
     ClickLog,
-    Clicks,
     Criteo,
     Csv,
     Flight,
@@ -89,7 +88,6 @@ __all__ = [
     "BoolMask",
     "Bucketize",
     "ClickLog",
-    "Clicks",
     "Combine",
     "ComboFeature",
     "Computed",

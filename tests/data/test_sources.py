@@ -141,7 +141,7 @@ def test_click_log_and_its_parquet_file_are_the_same(tmp_path):
     generated, _ = read_all(log)
     assert read_all(Parquet(str(tmp_path / "clicks.parquet")))[0] == generated
     assert pq.read_metadata(tmp_path / "clicks.parquet").num_row_groups == 3
-    truth = log.truth.batch(1, 100)
+    truth = log.batch(1, 100)
     assert generated["id_2"][100:200] == truth.ids[:, 2].tolist()
     assert generated["label"][100:200] == truth.labels.tolist()
     assert generated["count_1"][100:200] == truth.counts[:, 1].tolist()

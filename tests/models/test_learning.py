@@ -10,7 +10,7 @@ from flax import nnx
 
 import sparrow as sp
 from sparrow import losses, metrics, models
-from sparrow.data import Clicks
+from sparrow.data import ClickLog
 from sparrow.models import MLP, BayesTaskTower, ExtractionNetwork, Inputs, TaskTower, extra_losses
 
 SIZE = 512
@@ -80,7 +80,7 @@ def click_loss(outputs, labels):
 
 
 FIELDS = ["a", "b", "c", "d"]
-DATA = Clicks(fields=4, rows=40)
+DATA = ClickLog(fields=4, ids=40)
 DEEPFM = {"name": "deepfm", "deep": {"hidden_units": [16]}}
 DLRM = {"name": "dlrm", "dense_mlp": {"hidden_units": [8]}, "final": {"hidden_units": [16]}}
 

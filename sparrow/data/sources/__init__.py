@@ -2,7 +2,7 @@
 
 from sparrow.data.sources.any_source import opened, source_of
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, register_source, registry
-from sparrow.data.sources.clicks import ClickLog, Clicks, write_clicks, write_criteo
+from sparrow.data.sources.clicks import ClickLog, write_clicks, write_criteo
 from sparrow.data.sources.criteo import Criteo
 from sparrow.data.sources.follow import Follow
 from sparrow.data.sources.growing import Flight, Growing, GrowingReader, Order

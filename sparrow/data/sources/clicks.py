@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,92 +20,34 @@ from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_colum
 from sparrow.metrics import ExactAUC
 
 
-@dataclasses.dataclass(frozen=True)
-class Clicks:
-    """Endless impressions whose click probability is known: a factorization machine over Zipf-distributed ids.
+class Impressions(NamedTuple):
+    """Impressions: ids (batch, fields), labels and true probabilities (batch,), counts (batch, counts)."""
 
-    Every id of every field has a weight and a short vector, drawn once from the seed. An impression draws one id per
-    field and some counts ``x``, its true log-odds are
-    ``bias + Σ weight + Σ_{i<j} <vector_i, vector_j> + Σ slope * log(1 + x)``, and its label is a coin thrown with that
-    probability. No model can rank better than the true probability does.
-
-    >>> batch = Clicks(fields=3, rows=100).batch(0, 4)
-    >>> batch.ids.shape, batch.labels.shape, batch.probabilities.shape
-    ((4, 3), (4,), (4,))
-
-    Attributes:
-      fields: categorical fields per impression.
-      rows: distinct ids per field.
-      factors: length of the vectors.
-      exponent: the exponent of the Zipf distribution of ids.
-      bias: the log-odds of an average impression.
-      seed: the seed of all draws.
-      counts: numeric columns per impression, integers of 0 or more.
-    """
-
-    fields: int = 8
-    rows: int = 1000
-    factors: int = 4
-    exponent: float = 1.05
-    bias: float = -1.0
-    seed: int = 0
-    counts: int = 0
-
-    @dataclasses.dataclass(frozen=True)
-    class Batch:
-        """Impressions: ids (batch, fields), labels and true probabilities (batch,), counts (batch, counts)."""
-
-        ids: npt.NDArray[np.int32]
-        labels: npt.NDArray[np.float32]
-        probabilities: npt.NDArray[np.float64]
-        counts: npt.NDArray[np.int64]
-
-    @functools.cached_property
-    def _truth(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        rng = np.random.default_rng([self.seed, 1])
-        weights = rng.normal(0.0, 1.2 / np.sqrt(self.fields), (self.fields, self.rows))
-        pairs = self.fields * (self.fields - 1) / 2
-        scale = (0.8 / np.sqrt(max(pairs, 1.0) * self.factors)) ** 0.5
-        vectors = rng.normal(0.0, scale, (self.fields, self.rows, self.factors))
-        popularity = np.cumsum(np.arange(1, self.rows + 1, dtype=np.float64) ** -self.exponent)
-        return weights, vectors, popularity / popularity[-1]
-
-    def batch(self, index: int, size: int) -> Batch:
-        """Return the ``index``-th batch of ``size`` impressions; the same one every time."""
-        weights, vectors, cumulative = self._truth
-        rng = np.random.default_rng([self.seed, 2, index])
-        ids = np.searchsorted(cumulative, rng.random((size, self.fields))).astype(np.int32)
-        field = np.arange(self.fields)
-        chosen = vectors[field, ids]  # (size, fields, factors)
-        pairs = 0.5 * (np.square(chosen.sum(axis=1)) - np.square(chosen).sum(axis=1)).sum(axis=1)
-        counts, slopes = self._counts(index, size)
-        log_odds = self.bias + weights[field, ids].sum(axis=1) + pairs + np.log1p(counts) @ slopes
-        probabilities = 1.0 / (1.0 + np.exp(-log_odds))
-        labels = (rng.random(size) < probabilities).astype(np.float32)
-        return self.Batch(ids, labels, probabilities, counts)
-
-    def _counts(self, index: int, size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return counts with a long tail, and the true slopes of their logarithms; other draws do not change."""
-        slopes = np.random.default_rng([self.seed, 3]).normal(0.0, 0.6 / np.sqrt(max(self.counts, 1)), self.counts)
-        drawn = np.random.default_rng([self.seed, 4, index]).normal(1.0, 1.5, (size, self.counts))
-        return np.exp(drawn).astype(np.int64), slopes
-
-    def batches(self, count: int, size: int, start: int = 0) -> Iterator[Batch]:
-        """Yield ``count`` batches, the ``start``-th first."""
-        for index in range(start, start + count):
-            yield self.batch(index, size)
+    ids: npt.NDArray[np.int32]
+    labels: npt.NDArray[np.float32]
+    probabilities: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.int64]
 
 
 @register_source("clicks")
 @dataclasses.dataclass(frozen=True)
 class ClickLog(Source):
-    """Generated impressions with a known click probability.
+    """Impressions whose click probability is known: a factorization machine over Zipf-distributed ids.
+
+    Every id of every field has a weight and a short vector, drawn once from the seed. An impression draws one id per
+    field and some counts ``x``, its true log-odds are
+    ``bias + Σ weight + Σ_{i<j} <vector_i, vector_j> + Σ slope * log(1 + x)``, and its label is a coin thrown with that
+    probability. No model can rank better than the true probability does. A source of ``impressions`` rows, and batches
+    without an end.
 
     >>> log = ClickLog(impressions=5000, fields=2, counts=1)
     >>> log.column_names()
     ['label', 'probability', 'count_0', 'id_0', 'id_1']
     >>> 0.5 < log.best_auc() < 1.0
     True
+    >>> batch = log.batch(0, 4)
+    >>> batch.ids.shape, batch.labels.shape, batch.probabilities.shape
+    ((4, 2), (4,), (4,))
 
     Attributes:
       impressions: the number of rows.
@@ -120,7 +62,7 @@ class ClickLog(Source):
       chunk_rows: rows made at a time, and the unit of shuffling.
     """
 
-    impressions: int
+    impressions: int = 1_000_000
     fields: int = 8
     ids: int = 1000
     factors: int = 4
@@ -137,9 +79,40 @@ class ClickLog(Source):
         for field in ("counts", "seed", "start"):
             fields.integer(f"source 'clicks': {field}", getattr(self, field), at_least=0)
 
-    @property
-    def truth(self) -> Clicks:
-        return Clicks(self.fields, self.ids, self.factors, self.exponent, self.bias, self.seed, self.counts)
+    @functools.cached_property
+    def _truth(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        rng = np.random.default_rng([self.seed, 1])
+        weights = rng.normal(0.0, 1.2 / np.sqrt(self.fields), (self.fields, self.ids))
+        pairs = self.fields * (self.fields - 1) / 2
+        scale = (0.8 / np.sqrt(max(pairs, 1.0) * self.factors)) ** 0.5
+        vectors = rng.normal(0.0, scale, (self.fields, self.ids, self.factors))
+        popularity = np.cumsum(np.arange(1, self.ids + 1, dtype=np.float64) ** -self.exponent)
+        return weights, vectors, popularity / popularity[-1]
+
+    def batch(self, index: int, size: int) -> Impressions:
+        """Return the ``index``-th batch of ``size`` impressions; the same one every time."""
+        weights, vectors, cumulative = self._truth
+        rng = np.random.default_rng([self.seed, 2, index])
+        ids = np.searchsorted(cumulative, rng.random((size, self.fields))).astype(np.int32)
+        field = np.arange(self.fields)
+        chosen = vectors[field, ids]  # (size, fields, factors)
+        pairs = 0.5 * (np.square(chosen.sum(axis=1)) - np.square(chosen).sum(axis=1)).sum(axis=1)
+        counts, slopes = self._counts(index, size)
+        log_odds = self.bias + weights[field, ids].sum(axis=1) + pairs + np.log1p(counts) @ slopes
+        probabilities = 1.0 / (1.0 + np.exp(-log_odds))
+        labels = (rng.random(size) < probabilities).astype(np.float32)
+        return Impressions(ids, labels, probabilities, counts)
+
+    def _counts(self, index: int, size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Return counts with a long tail, and the true slopes of their logarithms; other draws do not change."""
+        slopes = np.random.default_rng([self.seed, 3]).normal(0.0, 0.6 / np.sqrt(max(self.counts, 1)), self.counts)
+        drawn = np.random.default_rng([self.seed, 4, index]).normal(1.0, 1.5, (size, self.counts))
+        return np.exp(drawn).astype(np.int64), slopes
+
+    def batches(self, count: int, size: int, start: int = 0) -> Iterator[Impressions]:
+        """Yield ``count`` batches, the ``start``-th first."""
+        for index in range(start, start + count):
+            yield self.batch(index, size)
 
     def best_auc(self) -> float:
         """Return the AUC of the true probabilities on these impressions, which a model can beat only by luck."""
@@ -167,7 +140,7 @@ class ClickReader(Reader):
     """Chunks of generated impressions."""
 
     def __init__(self, log: ClickLog, columns: Sequence[str]) -> None:
-        self._log, self._truth, self._columns = log, log.truth, list(columns)
+        self._log, self._columns = log, list(columns)
 
     @property
     def num_chunks(self) -> int:
@@ -189,7 +162,7 @@ class ClickReader(Reader):
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         first = chunk * self._log.chunk_rows
         rows = min(self._log.chunk_rows, self._log.impressions - first)
-        table = _table(self._truth.batch(self._log.start + chunk, self._log.chunk_rows)).slice(0, rows)
+        table = _table(self._log.batch(self._log.start + chunk, self._log.chunk_rows)).slice(0, rows)
         return Rows(table.select(self._columns), "generated clicks", lambda row: f"row {first + row}")
 
 
@@ -219,7 +192,7 @@ def write_criteo(log: ClickLog, path: str | Path) -> None:
             file.writelines("\t".join(map(str, row)) + "\n" for row in zip(*columns, strict=True))
 
 
-def _table(batch: Clicks.Batch) -> Any:
+def _table(batch: Impressions) -> Any:
     columns: dict[str, Any] = {"label": batch.labels, "probability": batch.probabilities}
     columns |= {f"count_{i}": batch.counts[:, i].copy() for i in range(batch.counts.shape[1])}
     return pa.table(columns | {f"id_{i}": batch.ids[:, i].copy() for i in range(batch.ids.shape[1])})

@@ -11,11 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from sparrow import fields
 from sparrow.data.errors import DataError
 from sparrow.data.sources.any_source import source_of
 from sparrow.data.sources.base import Reader, Source, register_source
-from sparrow.data.sources.growing import Ending, Entry, Flight, Growing, GrowingReader, seconds_of
+from sparrow.data.sources.growing import Entry, Flight, Growing, GrowingReader
 from sparrow.data.values import numbers, plain
 from sparrow.files import AnyPath, Remote, at, matching
 
@@ -41,10 +40,7 @@ class Follow(Growing):
       time_column: files come in the order of their first value of this column; None: by name.
       bad_files: a file that cannot be read ends the run ("error"), or is left out with a line in the log ("skip").
       poll_seconds: the time between two looks for files.
-      cut_seconds: rows that do not fill a batch are trained on where no file came for this long; None: they wait.
       end_marker: the stream ends where this file exists, after all files.
-      end_idle_seconds: the stream ends where no file came for this long; None: it waits.
-      end_at: the stream ends at this time, such as "2026-01-31T06:00:00+00:00"; None: it does not.
     """
 
     path: str | None = None
@@ -53,10 +49,7 @@ class Follow(Growing):
     time_column: str | None = None
     bad_files: str = "error"
     poll_seconds: float = 1.0
-    cut_seconds: float | None = None
     end_marker: str | None = None
-    end_idle_seconds: float | None = None
-    end_at: str | None = None
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.source is None):
@@ -65,10 +58,7 @@ class Follow(Growing):
             raise ValueError("source 'follow': source needs one path, with a pattern for files to come")
         if self.bad_files not in ("error", "skip"):
             raise ValueError(f"source 'follow': bad_files must be 'error' or 'skip', got {self.bad_files!r}")
-        for field in ("poll_seconds", "cut_seconds", "end_idle_seconds"):
-            if getattr(self, field) is not None:
-                fields.number(f"source 'follow': {field}", getattr(self, field), above=0)
-        seconds_of(self.end_at)
+        self.check_seconds("follow", "poll_seconds")
 
     @property
     def files(self) -> Source:
@@ -88,16 +78,12 @@ class Follow(Growing):
         made: Source = dataclasses.replace(files, path=file)
         return made
 
-    @property
-    def ending(self) -> Ending:
-        return Ending(self.end_idle_seconds, seconds_of(self.end_at), self.cut_seconds)
-
 
 class FollowReader(GrowingReader):
     """The chunks of files, as they appear."""
 
     def __init__(self, source: Follow, columns: Sequence[str]) -> None:
-        super().__init__(source.ending, source.poll_seconds)
+        super().__init__(source, source.poll_seconds)
         self._source, self._columns = source, list(columns)
         self._taken: set[str] = set()
         self._last: list[Any] | None = None  # the key of the last file that was taken

@@ -9,6 +9,7 @@ several processes, the first decides the order, and the others take the same ent
 from __future__ import annotations
 
 import abc
+import dataclasses
 import datetime
 import json
 import threading
@@ -21,6 +22,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sparrow import fields
 from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source
 from sparrow.kernels.feed import Encoded, EncodedText
@@ -31,18 +33,6 @@ Entry = dict[str, Any]
 """Plain values that find the rows of an entry again."""
 POLL: float = 0.05
 """Seconds between two looks at a request to end."""
-
-
-class Ending(NamedTuple):
-    """When a stream ends, and when a batch ends before it is full; None: never.
-
-    ``idle_seconds``: the stream ends where nothing new came for this long; ``at``: at this time, in seconds since 1970;
-    ``cut_seconds``: a batch ends where nothing new came for this long.
-    """
-
-    idle_seconds: float | None = None
-    at: float | None = None
-    cut_seconds: float | None = None
 
 
 class Flight(NamedTuple):
@@ -82,8 +72,26 @@ class _Chunk(NamedTuple):
     mark: dict[str, Any]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Growing(Source):
-    """A source that grows while it is read: `open` returns a `GrowingReader`."""
+    """A source that grows while it is read: `open` returns a `GrowingReader`.
+
+    Attributes:
+      cut_seconds: rows that do not fill a batch are trained on where nothing came for this long; None: they wait.
+      end_idle_seconds: the stream ends where nothing came for this long; None: it waits.
+      end_at: the stream ends at this time, such as "2026-01-31T06:00:00+00:00"; None: it does not.
+    """
+
+    cut_seconds: float | None = None
+    end_idle_seconds: float | None = None
+    end_at: str | None = None
+
+    def check_seconds(self, name: str, *others: str) -> None:
+        """Check the limits, and other fields in seconds, of the source with a name."""
+        for field in (*others, "cut_seconds", "end_idle_seconds"):
+            if getattr(self, field) is not None:
+                fields.number(f"source '{name}': {field}", getattr(self, field), above=0)
+        seconds_of(self.end_at)
 
 
 class GrowingReader(Reader):
@@ -91,10 +99,10 @@ class GrowingReader(Reader):
 
     grows = True
 
-    def __init__(self, ending: Ending, poll_seconds: float) -> None:
-        """Take the limits, and the seconds between two looks for entries; begin at the first entry."""
+    def __init__(self, source: Growing, poll_seconds: float) -> None:
+        """Take the source with its limits, and the seconds between two looks for entries; begin at the first entry."""
         self.notes: deque[str] = deque(maxlen=1000)
-        self._ending, self._poll = ending, poll_seconds
+        self._limits, self._ends_at, self._poll = source, seconds_of(source.end_at), poll_seconds
         self._lock = threading.RLock()
         self._chunks: dict[int, _Chunk] = {}
         self._count = self._entries = 0
@@ -255,17 +263,17 @@ class GrowingReader(Reader):
             self._add(self._waiting.popleft(), is_new=True)
             self._came = now
             return
-        idle, ending = now - self._came, self._ending
+        cut_seconds = self._limits.cut_seconds
         if self._is_at_end():
             self._is_over = True
-        elif ending.cut_seconds is not None and self._has_rows and idle >= ending.cut_seconds:
+        elif cut_seconds is not None and self._has_rows and now - self._came >= cut_seconds:
             self._add({"cut": True}, is_new=True)
 
     def _is_at_end(self) -> bool:
-        ending, idle = self._ending, time.monotonic() - self._came
-        if ending.idle_seconds is not None and idle >= ending.idle_seconds and not self.is_behind(idle):
+        most, idle = self._limits.end_idle_seconds, time.monotonic() - self._came
+        if most is not None and idle >= most and not self.is_behind(idle):
             return True
-        if ending.at is not None and time.time() >= ending.at:
+        if self._ends_at is not None and time.time() >= self._ends_at:
             return True
         return self.has_ended() and not self.look_again()
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from sparrow import fields
 from sparrow.data.errors import DataError, shown
 from sparrow.data.sources.base import BadRows, Reader, Rows, check_columns, register_source
-from sparrow.data.sources.growing import Ending, Entry, Flight, Growing, GrowingReader, seconds_of
+from sparrow.data.sources.growing import Entry, Flight, Growing, GrowingReader
 from sparrow.files import at
 
 TIME: Final = "kafka_timestamp"
@@ -56,9 +56,6 @@ class Kafka(Growing):
       chunk_rows: the most messages that are read together.
       chunk_seconds: the most seconds that messages wait for others that are read with them.
       idle_partition_seconds: a partition of which nothing came for this long holds the watermark back no longer.
-      cut_seconds: rows that do not fill a batch are trained on where nothing came for this long; None: they wait.
-      end_idle_seconds: the stream ends where nothing came for this long; None: it waits.
-      end_at: the stream ends at this time, such as "2026-01-31T06:00:00+00:00"; None: it does not.
     """
 
     servers: str
@@ -73,9 +70,6 @@ class Kafka(Growing):
     chunk_rows: int = 8192
     chunk_seconds: float = 0.5
     idle_partition_seconds: float = 60.0
-    cut_seconds: float | None = None
-    end_idle_seconds: float | None = None
-    end_at: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, str) or not self.topics:
@@ -89,12 +83,9 @@ class Kafka(Growing):
         if self.start not in ("earliest", "latest"):
             raise ValueError(f"source 'kafka': start must be 'earliest' or 'latest', got {self.start!r}")
         fields.integer("source 'kafka': chunk_rows", self.chunk_rows)
-        for field in ("chunk_seconds", "idle_partition_seconds", "cut_seconds", "end_idle_seconds"):
-            if getattr(self, field) is not None:
-                fields.number(f"source 'kafka': {field}", getattr(self, field), above=0)
+        self.check_seconds("kafka", "chunk_seconds", "idle_partition_seconds")
         for column, kind in self.types.items():
             type_of(column, kind)
-        seconds_of(self.end_at)
 
     def open(self, columns: Sequence[str]) -> Reader:
         return KafkaReader(self, columns)
@@ -141,7 +132,7 @@ class KafkaReader(GrowingReader):
 
     def __init__(self, source: Kafka, columns: Sequence[str]) -> None:
         """Find the partitions, and wait for the first messages."""
-        super().__init__(Ending(source.end_idle_seconds, seconds_of(source.end_at), source.cut_seconds), 0.02)
+        super().__init__(source, 0.02)
         self._source, self._columns, self._parse = source, list(columns), _PARSERS[source.format](source)
         self._types = {column: type_of(column, kind) for column, kind in source.types.items()}
         self._client = source.client()
