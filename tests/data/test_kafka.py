@@ -1,6 +1,7 @@
 """Topics of Kafka, by librdkafka's own broker in this process: formats, offsets, replays, messages that are broken."""
 
 import io
+import dataclasses
 import json
 
 import fastavro
@@ -49,8 +50,8 @@ def source(address, topic, **options):
 
 def waits(stream):
     """Let a stream wait for messages however long they take; return when it would end."""
-    ending, stream._ending = stream._ending, stream._ending._replace(idle_seconds=None)
-    return ending
+    limits, stream._limits = stream._limits, dataclasses.replace(stream._limits, end_idle_seconds=None)
+    return limits
 
 
 def items_of(given, size=4, **batching):
@@ -103,14 +104,14 @@ def test_a_resumed_run_reads_the_same_messages(broker, tmp_path, has_journal):
     given = source(address, topic, chunk_rows=5, cut_seconds=0.3 if has_journal else None)
     first = pipeline_of(given, FEATURES, ["click"], batch_size=4)
     first.stream.keep(journal, is_new=True)
-    ending = waits(first.stream)
+    limits = waits(first.stream)
     batches, positions = [], []
     for batch in first:
         batches.append(batch.ids["item"][: batch.examples].tolist())
         positions.append(json.loads(json.dumps(first.position())))
         if len(batches) == 3:
             send(topic, rows(range(50, 53)))
-            first.stream._ending = ending
+            first.stream._limits = limits
     assert sorted(item for batch in batches for item in batch) == sorted([*range(7), *range(100, 105), 50, 51, 52])
     kept = journal.read_bytes()
     for number, position in list(enumerate(positions))[::2]:
@@ -176,7 +177,7 @@ def test_the_watermark_is_the_least_over_partitions_but_idle_ones(broker, tmp_pa
         send("timed", timed(times), partition)
     made, marks = pipeline(chunk_rows=6, chunk_seconds=60.0, cut_seconds=0.1), []
     made.stream.keep(tmp_path / "stream.jsonl", is_new=True)
-    ending = waits(made.stream)
+    limits = waits(made.stream)
     for batch in made:
         marks.append((batch.examples, made.position()["stream"]["watermark"]))
         if len(marks) == 1:
@@ -185,7 +186,7 @@ def test_the_watermark_is_the_least_over_partitions_but_idle_ones(broker, tmp_pa
             made.stream._begun = -1000.0
             made.stream._came_at = dict.fromkeys(made.stream._came_at, -1000.0)
             send("timed", timed([200] * 6))
-            made.stream._ending = ending
+            made.stream._limits = limits
     assert marks == [(4, None), (2, 90), (4, 90), (2, 200)]
     again = pipeline(end_idle_seconds=0.1)
     again.stream.load(tmp_path / "stream.jsonl")
