@@ -1,7 +1,7 @@
 """Topics of Kafka, by librdkafka's own broker in this process: formats, offsets, replays, messages that are broken."""
 
-import io
 import dataclasses
+import io
 import json
 
 import fastavro
