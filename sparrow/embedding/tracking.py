@@ -95,7 +95,7 @@ def _parts(embedder: Embedder, state: EmbeddingState, stack: Stack) -> Iterator[
 class _Marked(NamedTuple):
     """Rows of one device and their values by slot, in blocks, and the number of those that are not padding."""
 
-    count: int
+    number: int
     rows: list[Any]
     values: list[dict[str, Any]]
 
