@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from sparrow import config as configs
 from sparrow import fields, runs
 from sparrow.config import Config, ConfigError
-from sparrow.data import Feature, SequenceFeature
+from sparrow.data import Feature, SequenceFeature, is_list
 from sparrow.data.features import registry as feature_kinds
 from sparrow.files import replace_file
 from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column, without_repeats
@@ -29,6 +29,7 @@ from sparrow.frames.models import (
     PATIENCE,
     RANKING,
     SEEN,
+    TEMPERATURE,
     TOWERS,
     TWO_TOWERS,
     Settings,
@@ -201,6 +202,8 @@ def guess(
     targets = tuple(given)
     user, item = ((given,) if isinstance(given, str) else tuple(given) for given in (user, item))
     model = model or ("deepfm" if targets else "dssm" if time is None else "sasrec")
+    if not isinstance(model, str) and not (isinstance(model, Mapping) and isinstance(model.get("name"), str)):
+        raise ConfigError(f"model must be a name, or a mapping with the name and options, got {model!r}")
     matching, is_next = _is_one_of(model, (*TOWERS, *HISTORIES)), _is_one_of(model, HISTORIES)
     if not targets and user and item and not matching:
         suitable = ", ".join((*TOWERS, *HISTORIES))
@@ -217,6 +220,10 @@ def guess(
             f"time= is for a log of choices without a target, one column in item= and one of the models "
             f"{', '.join(HISTORIES)}; these models need time="
         )
+    if both := {*user} & {*item}:
+        raise ConfigError(f"user= and item= both name the column '{min(both)}'; keep it in one of them")
+    if isinstance(overrides, str):
+        raise ConfigError(f"overrides must be a list such as ['{overrides}'], got a string")
     for name, value in (("embedding_dim", embedding_dim), ("batch_size", batch_size), ("epochs", epochs)):
         if value is not None:
             fields.integer(name, value)
@@ -236,12 +243,11 @@ def guess(
     dim = embedding_dim or settings.embedding_dim
     ids: dict[str, FeatureGuess] = dict.fromkeys((*user[:1], *item[:1]), "id") if matching and not targets else {}
     readings = _readings(held, {*targets, weight}, {**ids, **(features or {})}, dim)
-    for reading in readings:
-        is_id = reading.feature is not None and reading.feature.is_sparse
-        if reading.column in ids.keys() - (features or {}).keys() and not is_id:
-            raise ConfigError(
-                f"user= and item= begin with ids, integers or strings; '{reading.column}' is {reading.words}"
-            )
+    by_column = {reading.column: reading for reading in readings}
+    for column in ids.keys() - (features or {}).keys():
+        reading = by_column[column]
+        if reading.feature is None or not reading.feature.is_sparse or is_list(held.seen[column].type):
+            raise ConfigError(f"user= and item= begin with ids, integers or strings; '{column}' is {reading.words}")
     readings = without_clashes(without_repeats(readings, held.seen, {*user, *item, *(features or ())}))
     if user:
         named = {*item} if is_next else {*user, *item, *(features or ())}
@@ -259,10 +265,12 @@ def guess(
     names = ["next"] if is_next else ["match"] if matching else list(targets)
     section = model_section(model, kept, names, groups, items, tasks[0].classes if tasks else 1, settings.dropout)
     size = batch_size or settings.batch_size(rows)
+    choice: dict[str, Any] = {"name": "sampled_softmax" if is_next else "in_batch_softmax"}
+    choice |= {"temperature": TEMPERATURE} if section["architecture"].get("similarity") == "cosine" else {}
     made: dict[str, Any] = {
         "data": {"train": held.train, "features": kept, "shuffle_rows": min(max(rows, 1), 100_000)},
         "model": section,
-        "tasks": _tasks(tasks, names[0] if matching else None, weight, calibrate=evaluate is not None),
+        "tasks": _tasks(tasks, {names[0]: choice} if matching else {}, weight, calibrate=evaluate is not None),
         "train": {
             **settings.train(size, has_wide_tables(section, kept)),
             "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.002},
@@ -375,13 +383,14 @@ def _changed(name: str, held: Given, change: Any, dim: int) -> Reading:
     return read._replace(feature=feature_kinds.read(fields_now), words=f"{read.words}; {', '.join(change)} as given")
 
 
-def _tasks(targets: Sequence[Target], matching: str | None, weight: str | None, *, calibrate: bool) -> dict[str, Any]:
-    """Return the section ``tasks``; ``matching``: the name of the task of two towers, None: the targets are tasks."""
+def _tasks(
+    targets: Sequence[Target], choices: dict[str, Any], weight: str | None, *, calibrate: bool
+) -> dict[str, Any]:
+    """Return the section ``tasks``; ``choices``: the task of two towers with its loss, else the targets are tasks."""
     weights = {} if weight is None else {"sample_weight": weight}
-    if matching is not None:
+    if choices:
         label = {"label": targets[0].column} if targets else {}
-        loss = "sampled_softmax" if matching == "next" else "in_batch_softmax"
-        return {matching: {**label, "losses": [loss], **weights}}
+        return {name: {**label, "losses": [loss], **weights} for name, loss in choices.items()}
     return {
         target.column: {
             "label": target.column,

@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparrow.config import ConfigError
+from sparrow.data import shown
 from sparrow.frames.columns import short
 from sparrow.losses import registry as losses
 from sparrow.registry import nearest
@@ -60,10 +60,9 @@ def read_target(name: str, values: Any, loss: str | None = None, *, may_be_const
     try:
         array = np.asarray(values.combine_chunks().cast(pa.float64()), np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        example = pc.unique(values)[:2].to_pylist()
-        raise ConfigError(
-            f"target '{name}' must hold numbers, got {values.type} such as {example}; convert it to 0 and 1, or numbers"
-        ) from None
+        example = ", ".join(list(dict.fromkeys(map(shown, values[:100].to_pylist())))[:2])
+        why = f"must hold numbers, got {values.type} such as [{example}]; convert it to 0 and 1, or numbers"
+        raise ConfigError(f"target '{name}' {why}") from None
     if not may_be_constant and len(array) and (array == array[0]).all():
         raise ConfigError(f"target '{name}' is {array[0]:g} in every row; choose one with several values")
     if loss is None:

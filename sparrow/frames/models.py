@@ -89,7 +89,8 @@ def _two_towers(parts: Parts) -> Made:
         f"{name}_tower": {"input": name, **({} if len(held) == 1 else {"mlp": {"hidden_units": (2 * parts.dim,)}})}
         for name, held in (("user", parts.of_user), ("item", parts.item))
     }
-    return {**towers, **({} if alone else {"output_dim": parts.dim})}, {"user": parts.of_user, "item": parts.item}
+    options = {**towers, "similarity": "cosine", **({} if alone else {"output_dim": parts.dim})}
+    return options, {"user": parts.of_user, "item": parts.item}
 
 
 def _multi_tower(parts: Parts) -> Made:
@@ -181,9 +182,9 @@ def model_section(
     units that the default layers leave out in training.
     """
     given = {"name": model} if isinstance(model, str) else dict(model)
-    name = given.get("name")
-    if not isinstance(name, str) or name not in registry:
-        raise ConfigError(f"unknown model {name!r}: {nearest(str(name), registry.names())}")
+    name = given["name"]
+    if name not in registry:
+        raise ConfigError(f"unknown model {name!r}: {nearest(name, registry.names())}")
     if name not in KNOWN and groups is None:
         raise ConfigError(f"model '{name}': give groups= as well, or choose another: {nearest(str(name), KNOWN)}")
     if name in (*TOWERS, "multi_tower") and groups is None and not item:
@@ -215,7 +216,6 @@ class Settings(NamedTuple):
       rule: the fields of the tables' rule, for a batch size.
       wide: the fields of the rule of wide tables, the same way; None: that of the others.
       most: the largest batch.
-      shrink: the decoupled weight decay of the rule, which does not depend on the batch size.
     """
 
     embedding_dim: int
@@ -223,13 +223,10 @@ class Settings(NamedTuple):
     rule: dict[str, Any]
     wide: dict[str, Any] | None = None
     most: int = 4096
-    shrink: float = 0.0
 
     def train(self, batch_size: int, has_wide: bool) -> dict[str, Any]:
         """Return the fields of the section ``train`` that set the tables' rules."""
         made: dict[str, Any] = {"sparse_optimizer": _for_batches(self.rule, batch_size)}
-        if self.shrink:
-            made["sparse_optimizer"] = {**made["sparse_optimizer"], "weight_decay": self.shrink}
         if has_wide and self.wide is not None:
             wide = {"tables": [f".*{WIDE}"], "optimizer": _for_batches(self.wide, batch_size)}
             made["table_optimizers"] = [wide]
@@ -266,9 +263,10 @@ def _for_batches(rule: dict[str, Any], batch_size: int) -> dict[str, Any]:
 
 RANKING: Final = Settings(8, 0.2, _decayed(0.1, 0.3), _decayed(0.2, 0.05))
 """Ids of a few rows are not memorized, and the linear part is learned before products of ids are."""
-TWO_TOWERS: Final = Settings(64, 0.0, {"name": "adam", "learning_rate": 0.003}, most=1024, shrink=0.3)
-"""The work of a batch grows with its square, and 1,023 negatives are enough. Vectors shrink by 0.09 % with each update,
-which keeps users and items of few rows near to the popular items instead of memorizing their rows."""
+TWO_TOWERS: Final = Settings(64, 0.0, {"name": "adam", "learning_rate": 0.01}, most=1024)
+"""The work of a batch grows with its square, and 1,023 negatives are enough."""
+TEMPERATURE: Final = 0.2
+"""The temperature of cosines: scores of at most 5 keep users and items of few rows from being memorized."""
 NEXT_ITEM: Final = Settings(64, 0.0, {"name": "adam", "learning_rate": 0.002}, most=128)
 """An example is a complete history."""
 PATIENCE: Final = 4

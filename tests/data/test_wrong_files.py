@@ -75,7 +75,7 @@ def empty_parquet(folder):
     run(Parquet(str(folder)))
 
 
-@case(r"^.*/t\.parquet: is text; give the source name: csv$")
+@case(r"^.*/t\.parquet: is text; give its name the ending \.csv, or the source name: csv$")
 def not_parquet(folder):
     (folder / "t.parquet").write_text("item,click\n1,0\n" * 10)
     run(Parquet(str(folder)))
@@ -374,13 +374,13 @@ def packed_without_its_ending(folder):
     Csv(str(folder / "packed.csv")).column_names()
 
 
-@case(r"^.*/t\.parquet: is a Parquet file; give the source name: parquet$")
+@case(r"^.*/t\.parquet: is a Parquet file; give its name the ending \.parquet, or the source name: parquet$")
 def parquet_as_text_with_names(folder):
     good(folder)
     Csv(str(folder / "t.parquet"), columns=("user",)).open(["user"])
 
 
-@case(r"^.*/t\.parquet: is a Parquet file; give the source name: parquet$")
+@case(r"^.*/t\.parquet: is a Parquet file; give its name the ending \.parquet, or the source name: parquet$")
 def parquet_as_text(folder):
     good(folder)
     Csv(str(folder / "t.parquet")).column_names()

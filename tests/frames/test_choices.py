@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import sparrow as sp
-from sparrow.errors import ConfigError
+from sparrow.errors import ConfigError, DataError
 
 
 def log(rows=400):
@@ -78,3 +78,31 @@ def test_ids_with_fractions_get_one_sentence_and_a_given_kind_is_kept():
         sp.guess(frame, user="user", item="item")
     kept = sp.guess(log(), user="user", item="item", features={"user": {"embedding_dim": 3}})
     assert kept.config.data.features[0].embedding_dim == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"item": "user"}, "user= and item= both name the column 'user'; keep it in one of them"),
+        ({"item": "tags"}, "user= and item= begin with ids, integers or strings; 'tags' is bags of ids"),
+        ({"target": "tags"}, r"'tags' must hold numbers, got list<.*> such as \[\['a', 'b'\]\]; convert"),
+        ({"model": 3}, "model must be a name, or a mapping with the name and options, got 3"),
+        ({"model": {"deep": {}}}, "model must be a name, or a mapping with the name and options, got {'deep'"),
+        ({"overrides": "train.epochs=3"}, r"overrides must be a list such as \['train.epochs=3'\], got a string"),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(options, why):
+    with pytest.raises(ConfigError, match=why):
+        sp.guess(log().assign(tags=[["a", "b"]] * 400), **{"user": "user", "item": "item", **options})
+
+
+def test_an_empty_path_is_not_this_folder():
+    with pytest.raises(DataError, match="no path is given; name a file"):
+        sp.guess("", user="user", item="item")
+
+
+def test_towers_of_choices_compare_by_cosine_unless_another_similarity_is_chosen():
+    (loss,) = sp.guess(log(), user="user", item="item").config.tasks["match"].losses
+    assert loss.temperature == 0.2
+    plain = sp.guess(log(), user="user", item="item", model={"name": "dssm", "similarity": "inner_product"})
+    assert plain.config.tasks["match"].losses[0].temperature == 1.0

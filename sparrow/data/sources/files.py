@@ -38,7 +38,7 @@ def find_files(paths: str | Sequence[str], suffixes: Sequence[str], may_be_packe
     an underscore are left out of folders: data tools mark their own files so.
     """
     given = [paths] if isinstance(paths, str) else list(paths)
-    if not given:
+    if not given or "" in given:
         raise DataError("no path is given; name a file, a folder or a pattern such as 'clicks/*.parquet'")
     files: list[AnyPath] = []
     for path in given:
@@ -86,16 +86,19 @@ START: Final = 4096
 def other_form(start: bytes, source: str) -> str | None:
     """Return the sentence on a file that begins as no file of a source does; None: its form is not known.
 
-    >>> other_form(b"PAR1", "csv"), other_form(b"user,item\\n1,2\\n", "parquet"), other_form(b"\\x00", "parquet")
-    ('is a Parquet file; give the source name: parquet', 'is text; give the source name: csv', None)
+    >>> other_form(b"PAR1", "csv")
+    'is a Parquet file; give its name the ending .parquet, or the source name: parquet'
+    >>> other_form(b"user,item\\n1,2\\n", "parquet"), other_form(b"\\x00", "parquet")
+    ('is text; give its name the ending .csv, or the source name: csv', None)
     """
     if start.startswith(b"PAR1"):
-        return None if source == "parquet" else "is a Parquet file; give the source name: parquet"
-    for ending, magic in PACKED.items():
-        if start.startswith(magic):
-            return f"is compressed; give its name the ending {ending}, or unpack it"
-    is_text = start.decode("utf-8", "replace").translate(dict.fromkeys(map(ord, "\r\n\t\ufffd"))).isprintable()
-    return "is text; give the source name: csv" if is_text and source == "parquet" else None
+        other, kind = "parquet", "a Parquet file"
+    elif start.decode("utf-8", "replace").translate(dict.fromkeys(map(ord, "\r\n\t\ufffd"))).isprintable():
+        other, kind = "csv", "text"
+    else:
+        packed = [ending for ending, magic in PACKED.items() if start.startswith(magic)]
+        return f"is compressed; give its name the ending {packed[0]}, or unpack it" if packed else None
+    return None if source == other else f"is {kind}; give its name the ending .{other}, or the source name: {other}"
 
 
 T = TypeVar("T")
