@@ -165,7 +165,7 @@ def _ranker_step(longest: int, lengths: np.ndarray, layers: int, dim: int, heads
     items = jax.random.normal(jax.random.key(1), (len(lengths), dim), jnp.bfloat16)
     labels = jnp.asarray(np.arange(len(lengths)) % 2, jnp.float32)
 
-    def loss(params: Any, rows: Any, items: Any) -> Any:
+    def loss(params: Any, rows: Any, items: Any, offsets: Any) -> Any:
         params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
         jagged = Jagged(rows, offsets)
         acts = {"clicks": jagged.pad(longest)._replace(jagged=jagged), "item": items}
@@ -173,12 +173,12 @@ def _ranker_step(longest: int, lengths: np.ndarray, layers: int, dim: int, heads
         return optax.sigmoid_binary_cross_entropy(logits, labels).mean()
 
     @jax.jit
-    def step(params: Any, state: Any, rows: Any, items: Any) -> Any:
-        value, (grads, *others) = jax.value_and_grad(loss, argnums=(0, 1, 2))(params, rows, items)
+    def step(params: Any, state: Any, rows: Any, items: Any, offsets: Any) -> Any:
+        value, (grads, *others) = jax.value_and_grad(loss, argnums=(0, 1, 2))(params, rows, items, offsets)
         updates, state = optimizer.update(grads, state, params)
         return optax.apply_updates(params, updates), state, value, others
 
-    return step, (params, state, rows, items), layers * 7.0 * dim * dim + dim * dim
+    return step, (params, state, rows, items, offsets), layers * 7.0 * dim * dim + dim * dim
 
 
 def cpu() -> None:
