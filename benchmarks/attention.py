@@ -161,7 +161,8 @@ def _ranker_step(longest: int, lengths: np.ndarray, layers: int, dim: int, heads
     optimizer = optax.adam(1e-3)
     state = optimizer.init(params)
     offsets = jnp.asarray(np.concatenate([[0], np.cumsum(lengths)]), jnp.int32)
-    rows = jax.random.normal(jax.random.key(0), (int(lengths.sum()), dim), jnp.bfloat16)
+    held = -(-int(lengths.sum()) // 128) * 128  # learned sizes are multiples of larger powers of two
+    rows = jax.random.normal(jax.random.key(0), (held, dim), jnp.bfloat16)
     items = jax.random.normal(jax.random.key(1), (len(lengths), dim), jnp.bfloat16)
     labels = jnp.asarray(np.arange(len(lengths)) % 2, jnp.float32)
 

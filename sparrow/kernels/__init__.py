@@ -9,6 +9,7 @@
 from sparrow.kernels.attention import (
     Past,
     TimeBucket,
+    gated_attention,
     jagged_attention,
     masked_softmax,
     portable_attention,
@@ -17,6 +18,7 @@ from sparrow.kernels.attention import (
 )
 from sparrow.kernels.backend_choice import BACKENDS, Backend, backends, choose
 from sparrow.kernels.device_kind import platform
+from sparrow.kernels.norms import layer_norm
 from sparrow.kernels.pairs import pairwise_dots
 from sparrow.kernels.rounding import GOLDEN, mix
 from sparrow.kernels.types import LIMITS, EntryGradients, Lookups, RowStep, StepScalars, stand_in

@@ -68,14 +68,14 @@ def _machine(first: jax.Array, rest: jax.Array | None) -> machine.Gpu | None:
     batch, _, dim = first.shape
     parts = [first] if rest is None else [first, rest]
     count = sum(part.shape[1] for part in parts)
-    if batch == 0 or len({part.dtype for part in parts}) > 1 or any(map(_is_split, parts)):
+    if batch == 0 or len({part.dtype for part in parts}) > 1 or any(map(is_split, parts)):
         return None
     if pairs.unsupported(count, dim, first.dtype.name) is not None:
         return None
     return machine.if_any()
 
 
-def _is_split(array: jax.Array) -> bool:
+def is_split(array: jax.Array) -> bool:
     """Whether XLA may split ``array`` over several devices; inside ``jax.shard_map`` it does not."""
     mesh = jax.typeof(array).sharding.mesh
     return not mesh.empty and mesh.size > 1 and any(kind != AxisType.Manual for kind in mesh.axis_types)

@@ -323,6 +323,25 @@ def test_gradients_of_a_lookup_in_a_small_table(ones, monkeypatch):
     np.testing.assert_allclose(jax.grad(total)(table), scattered, rtol=1e-6)
 
 
+@pytest.mark.parametrize("count", [5, 9, 20])
+def test_gradients_of_a_lookup_by_place(count, monkeypatch):
+    """Two candidates at most share the place after the history; a table may have fewer rows than there are places."""
+    rng = np.random.default_rng(0)
+    offsets, ends, tokens = np.array([0, 8, 8, 10, 16]), np.array([6, 0, 1, 6]), 18
+    places = np.concatenate([np.minimum(np.arange(n), end) for n, end in zip(np.diff(offsets), ends, strict=True)])
+    places = jnp.asarray(np.pad(places, (0, tokens - len(places))), jnp.int32)
+    table, weights = jnp.asarray(rng.normal(size=(count, 3)), jnp.float32), rng.normal(size=(tokens, 3))
+    weights[offsets[-1] :] = 0
+    held = jnp.asarray(offsets, jnp.int32), jnp.asarray(ends, jnp.int32)
+
+    def total(table):
+        return (gathers.place_lookup(8, 2, table, places, *held) * weights).sum()
+
+    scattered = jax.grad(total)(table)
+    monkeypatch.setattr(gathers, "platform", lambda: "gpu")
+    np.testing.assert_allclose(jax.grad(total)(table), scattered, rtol=1e-5, atol=1e-6)
+
+
 def test_many_tokens_are_padded_to_whole_blocks():
     rows = Sequence(jnp.ones((3, 400, 2)), jnp.array([400, 7, 300])).rows
     tokens = Tokens(jnp.zeros((3, 1, 2)), rows, no_rows(rows), 400, 0)

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.kernels import cuda
-from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind
-from sparrow.kernels.cuda import machine, source, tuning
+from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gate, Gradients, Kind
+from sparrow.kernels.cuda import machine, norms, source, tuning
 from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number, real
 
 HOPPER = "sm_90"
@@ -89,6 +89,44 @@ def backward(kind: Kind, arrays: Arrays, out: jax.Array, held: Held, grads: jax.
     return Gradients(of_q, of_k, of_v, of_position, of_time)
 
 
+def gated_unavailable(kind: Kind, projected: jax.Array, heads: int, width: int) -> str | None:
+    """Why `gated_forward` and `gated_backward` cannot take such arrays; None: they can."""
+    dim, dtype = width // heads, projected.dtype
+    if reason := cuda.unavailable() or norms.unsupported(width, dtype.name):
+        return reason
+    if projected.shape[1] != 4 * width or dim not in (64, WIDEST) or dtype not in (jnp.float32, jnp.bfloat16):
+        return f"it takes heads of 64 or {WIDEST} numbers in float32 or bfloat16"
+    return None
+
+
+def gated_forward(kind: Kind, arrays: Arrays, gate: Gate) -> jax.Array:
+    """(tokens, 3 width): ``[u, mixed, norm(mixed) u]``."""
+    plan = _Plan(kind, arrays, gate)
+    y = plan.call.output((plan.shape[0], 3 * gate.scale.shape[0]), plan.dtype)
+    plan.add(tuning.FORWARD, NOTHING, y, NOTHING, NOTHING, NOTHING)
+    plan.add_norm(source.NORM, y, [NOTHING, NOTHING, y])
+    (made,) = plan.results()
+    return made
+
+
+def gated_backward(kind: Kind, arrays: Arrays, gate: Gate, y: jax.Array, grads: jax.Array) -> Gate:
+    """Return the gradients of the gate's arrays."""
+    plan = _Plan(kind, arrays, gate)
+    to, given = plan.call.output(gate.projected.shape, plan.dtype), plan.output()
+    sums = plan.call.output((norms.blocks(plan.gpu, plan.shape[0], 2), 3, gate.scale.shape[0]), jnp.float32)
+    plan.add_norm(source.NORM_GRADIENT, plan.call.input(y), [plan.call.input(grads), NOTHING, given, to, sums])
+    if plan.hopper:
+        slots = plan.shape[0] // 64 + plan.sequences + 1
+        plan.totals = plan.call.output((slots, gate.shift.shape[0]), jnp.float32)
+        plan.call.zero(plan.totals, 4 * slots * gate.shift.shape[0])
+    plan.add(tuning.QUERIES, given, to, NOTHING, NOTHING, NOTHING)
+    plan.add(tuning.KEYS, given, to, to, NOTHING, NOTHING)
+    made, _, parts, *totals = plan.results()
+    width, (of_scale, of_bias, of_shift) = gate.scale.shape[0], parts.sum(axis=0)
+    others = totals[0][:, width:] if totals else made[:, width:].astype(jnp.float32)
+    return Gate(made, jnp.concatenate([of_shift, others.sum(axis=0)]), of_scale, of_bias, gate.epsilon)
+
+
 def _bias_bound(kind: Kind, arrays: Arrays, grads: jax.Array) -> jax.Array:
     """Return a number above the sum of |gradient| of all scores, by which the kernels scale them to integers."""
     there = (jnp.arange(grads.shape[0]) < arrays.offsets[-1])[:, None, None]
@@ -112,9 +150,11 @@ class _Plan:
     Attributes:
       factor: the factor by which gradients of the bias become integers.
       of_bias: the sums of these, (buckets, 2).
+      gate: the arrays of `Gate`, where gradients are those of ``projected``.
+      totals: sums of these over the rows of a warpgroup, (slots, 4 width).
     """
 
-    def __init__(self, kind: Kind, arrays: Arrays) -> None:
+    def __init__(self, kind: Kind, arrays: Arrays, gate: Gate | None = None) -> None:
         self.kind, self.arrays, self.call, self.gpu = kind, arrays, Call(), machine.here()
         tokens, heads, dim = arrays.q.shape
         self.shape = tokens, heads, 64 if max(dim, arrays.v.shape[2]) <= 64 else WIDEST
@@ -127,7 +167,9 @@ class _Plan:
         self.masks = source.SEMI_LOCAL if kind.is_semi_local else source.CAUSAL if everything else source.PLACES
         self.modules = [source.attention_work_module()]
         self.bias = [self.call.input(x) for x in arrays[6:]]
-        self.factor = self.of_bias = NOTHING
+        self.factor = self.of_bias = self.totals = NOTHING
+        self.gate = None if gate is None else [self.call.input(x) for x in gate[:4]]
+        self.epsilon = 0.0 if gate is None else gate.epsilon
 
     @property
     def dtype(self) -> Any:
@@ -147,20 +189,31 @@ class _Plan:
     ) -> None:
         """Compute ``first`` and ``second`` by the kernel of ``mode``; zeros behind the last sequence."""
         tokens, heads, dim = self.shape
-        softmax = self.kind.score == "softmax"
+        softmax, inner = self.kind.score == "softmax", self.gate is not None
         tuned: tuning.MmaTuning | tuning.WgmmaTuning | tuning.FloatTuning
         if self.is_float:
             tuned = tuning.for_float_attention(dim)
             buckets = [0 if x is None else len(x) for x in (self.arrays.position, self.arrays.time)]
-            module = source.attention_float_module(dim, mode, self.masks, softmax, buckets[0], buckets[1], tuned)
+            module = source.attention_float_module(dim, mode, self.masks, softmax, buckets[0], buckets[1], tuned, inner)
         else:
             tuned = tuning.for_attention(dim, mode, self.hopper)
-            module = source.attention_module(dim, mode, self.masks, softmax, self.hopper)
+            module = source.attention_module(dim, mode, self.masks, softmax, self.hopper, inner)
         self.modules.append(module)
         program, items = len(self.modules) - 1, tokens // tuned.rows + self.sequences
         work, counter = self.call.scratch(16 * items), self.call.scratch(16)
         sizes = [number(x) for x in (self.sequences, tokens, tuned.rows, int(mode == tuning.KEYS))]
-        cleared = [number(heads * dim * self.dtype.dtype.itemsize // 4), first, second]
+        size = heads * dim * jnp.dtype(self.dtype).itemsize
+        cleared, gates = [number(size // 4), first, second], [*[NOTHING] * 4, number(0)]
+        places, apart, totals = (0, 0), 0, [NOTHING, NOTHING]
+        if self.gate is not None:  # of u, v, q, k, or of the result; all of a row is cleared once
+            places = {tuning.FORWARD: (1, 0), tuning.QUERIES: (2, 1), tuning.KEYS: (3, 1)}[mode]
+            apart = 3 if mode == tuning.FORWARD else 4
+            cleared = [number(0 if mode == tuning.KEYS else size * apart // 4), first, NOTHING]
+            wide = 4 * heads * dim
+            gates = [*(self.gate[0].at(size * at) for at in places), *(self.gate[1].at(wide * at) for at in places)]
+            gates.append(number(apart * heads * dim))
+            totals = [self.totals.at(wide * at) for at in places]
+            first, second = (argument.at(size * at) for argument, at in zip((first, second), places, strict=True))
         self.call.launch(0, source.ATTENTION_WORK, 1 + CLEARING, 1024, [self.offsets, *sizes, work, counter, *cleared])
         masks = [number(min(x, EVERYTHING)) for x in (self.kind.max_distance, self.kind.sla_k1, self.kind.sla_k2)]
         last = [self.contexts, self.candidates, number(heads), real(self.kind.alpha), real(self.kind.scale), *masks]
@@ -172,6 +225,7 @@ class _Plan:
                 kept, streamed = [self.k, self.v], [self.q, grads]
             maps = [self._map(x, 64) for x in kept] + [self._map(x, tuned.bn) for x in streamed]
             arguments = [*maps, first, second, work, counter, *last]
+            gates += totals
         else:
             arguments = [self.q, self.k, self.v, grads, first, second, sums, delta, work, counter, *last]
         if self.is_float:
@@ -179,7 +233,19 @@ class _Plan:
             unit, is_log = real(self.kind.time_unit), number(int(self.kind.time_bucket_fn == "log"))
             arguments += [position, number(buckets[0]), time, number(buckets[1]), times, unit, is_log]
             arguments += [self.factor, self.of_bias]
-        self.call.launch(program, source.ATTENTION, grid, tuned.threads, arguments, module.shared[0])
+        self.call.launch(program, source.ATTENTION, grid, tuned.threads, [*arguments, *gates], module.shared[0])
+
+    def add_norm(self, kernel: int, y: Argument, arguments: list[Argument]) -> None:
+        """Launch a kernel of `norms`, gated, for what is in ``y``; ``arguments`` are those after the bias."""
+        assert self.gate is not None
+        tokens, heads, dim = self.shape
+        self.modules.append(source.norm_module(heads * dim, jnp.dtype(self.dtype).name, gated=True))
+        mixed = y.at(heads * dim * jnp.dtype(self.dtype).itemsize)
+        given, program = [mixed, *self.gate, *arguments], len(self.modules) - 1
+        each = 4 if kernel == source.NORM else 2
+        norms.add(
+            self.call, self.gpu, program, kernel, (tokens, heads * dim), given, 4 * heads * dim, self.epsilon, each
+        )
 
     def _map(self, array: Argument, rows: int) -> Argument:
         tokens, heads, dim = self.shape

@@ -71,6 +71,16 @@ class Past(NamedTuple):
     times: jax.Array | None = None
 
 
+class Gate(NamedTuple):
+    """The arrays of `sparrow.kernels.gated_attention` besides those of its attention."""
+
+    projected: jax.Array
+    shift: jax.Array
+    scale: jax.Array
+    bias: jax.Array
+    epsilon: float
+
+
 class Gradients(NamedTuple):
     """The gradients of `Arrays`, where they have any."""
 

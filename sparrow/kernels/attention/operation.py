@@ -112,7 +112,7 @@ def jagged_attention(
     arrays = Arrays(q, k, v, *integers, *numbers)  # type: ignore[arg-type]
     if past is not None:
         return padded.continued(kind, arrays, past)
-    return _attend(kind, _chosen(backend, kind, arrays), arrays)
+    return _attend(kind, chosen(backend, kind, arrays), arrays)
 
 
 def _check(q: Any, k: Any, v: Any, offsets: Any, times: Any, time_bias: Any) -> None:
@@ -138,6 +138,11 @@ def portable_attention() -> Iterator[None]:
         _only_xla.reset(token)
 
 
+def is_portable() -> bool:
+    """Whether this thread is in `portable_attention`."""
+    return _only_xla.get()
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(kind: Kind, backend: str, arrays: Arrays) -> jax.Array:
     return BACKENDS[backend].forward(kind, arrays)[0]
@@ -158,12 +163,12 @@ def _attend_backward(kind: Kind, backend: str, held: Any, grads: jax.Array) -> t
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-def _chosen(backend: str, kind: Kind, arrays: Arrays) -> str:
+def chosen(backend: str, kind: Kind, arrays: Arrays) -> str:
     """Return the name of the backend that runs."""
     if backend not in (*BACKENDS, "auto"):
         raise ValueError(f"unknown backend '{backend}': {nearest(backend, [*BACKENDS, 'auto'])}")
     if backend == "auto":
-        backend = "xla" if _only_xla.get() else preferred()
+        backend = "xla" if is_portable() else preferred()
         if reason := BACKENDS[backend].unavailable(kind, arrays):
             warn_once(f"attention runs on the slower 'xla' backend, because '{backend}' cannot run it: {reason}")
             return "xla"

@@ -50,6 +50,7 @@ def _read(name: str) -> str:
 SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
 LOOKUP = UPDATE = 0
 PAIRS, PAIRS_GRADIENT = range(2)
+NORM, NORM_GRADIENT = range(2)
 SWAP_LEAVE, SWAP_COME, SWAP_APART, SWAP_ARRIVE, SWAP_READ = range(5)
 START, PUT_BACK = range(2)
 IDS = (
@@ -110,6 +111,13 @@ def pairs_module(first: int, vectors: int, dim: int, dtype: str, tuned: tuning.P
     return Module("pairs", source, tuple((tuning.macros(tuned) | shape).items()), ("pairs", "pairs_gradient"), (0, 0))
 
 
+def norm_module(dim: int, dtype: str, gated: bool) -> Module:
+    """Return the kernels of a layer normalization of ``dim`` numbers, alone or of `gated` values."""
+    macros = {"NUMBERS": TYPES[dtype], "DIM": dim, "GATED": int(gated), "WARPS": tuning.NORM_WARPS}
+    source = text("types.cuh", "memory.cuh", "norms.cu")
+    return Module("norms", source, tuple(macros.items()), ("norm_rows", "norm_gradient"), (0, 0))
+
+
 def ids_module(tuned: tuning.IdsTuning) -> Module:
     """Return the kernels of the map from ids to rows."""
     files = ("ids.cuh", "ids_find.cu", "ids_ask.cu", "ids_evict.cu", "ids_apply.cu")
@@ -141,10 +149,13 @@ def attention_work_module() -> Module:
     return Module("attention_work", text("types.cuh", "attention_work.cu"), (), ("attention_work",), (0,))
 
 
-def attention_module(dim: int, mode: int, masks: int, softmax: bool, hopper: bool) -> Module:
-    """Return the kernel of one mode of an attention; ``hopper``: by instructions of compute capability 9.0 alone."""
+def attention_module(dim: int, mode: int, masks: int, softmax: bool, hopper: bool, inner: bool = False) -> Module:
+    """Return the kernel of one mode of an attention; ``hopper``: by instructions of compute capability 9.0 alone.
+
+    ``inner``: the results are gradients of what q, k and v are the silu of.
+    """
     tuned = tuning.for_attention(dim, mode, hopper)
-    shape = {"D": dim, "MODE": mode, "MASKS": masks, "BM": tuned.rows}
+    shape = {"D": dim, "MODE": mode, "MASKS": masks, "BM": tuned.rows, "INNER": int(inner)}
     macros = tuning.macros(tuned) | shape | ({} if hopper else {"SOFTMAX": int(softmax)})
     kernel = text("attention_wgmma.cu").replace("// WGMMA_INSTRUCTIONS\n", wgmma_instructions())
     source = text("types.cuh", "attention_mask.cuh") + (kernel if hopper else text("attention_mma.cu"))
@@ -153,10 +164,17 @@ def attention_module(dim: int, mode: int, masks: int, softmax: bool, hopper: boo
 
 
 def attention_float_module(
-    dim: int, mode: int, masks: int, softmax: bool, positions: int, spans: int, tuned: tuning.FloatTuning
+    dim: int,
+    mode: int,
+    masks: int,
+    softmax: bool,
+    positions: int,
+    spans: int,
+    tuned: tuning.FloatTuning,
+    inner: bool = False,
 ) -> Module:
     """Return the kernel of one mode of an attention in float32, with biases by ``positions`` and ``spans`` buckets."""
-    shape = {"D": dim, "MODE": mode, "MASKS": masks, "SOFTMAX": int(softmax), "BM": tuned.rows}
+    shape = {"D": dim, "MODE": mode, "MASKS": masks, "SOFTMAX": int(softmax), "BM": tuned.rows, "INNER": int(inner)}
     bias = {"POSITION": int(positions > 0), "TIME": int(spans > 0), "HELD": tuned.held(mode, positions + spans)}
     macros = tuning.macros(tuned) | shape | bias
     source = text("types.cuh", "attention_mask.cuh", "attention_bias.cuh", "attention_float.cu")

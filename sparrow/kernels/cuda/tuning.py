@@ -160,6 +160,8 @@ def lanes(dim: int, vector: int, given: int = 0) -> int:
     return given or min(32, 1 << (dim // vector - 1).bit_length())
 
 
+NORM_WARPS = 8
+"""Warps of a block of ``src/norms.cu``, a row each."""
 SORT_ITEMS = (4, 8, 13, 16)
 
 

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from sparrow.kernels import layer_norm
+
 
 class LayerNorm(nnx.LayerNorm):
     """Layer normalization over the last axis; statistics are float32, the output has the dtype of the input.
@@ -21,9 +23,17 @@ class LayerNorm(nnx.LayerNorm):
     def __init__(self, dim: int, *, epsilon: float = 1e-5, rngs: nnx.Rngs) -> None:
         super().__init__(dim, epsilon=epsilon, rngs=rngs)
 
+    scale: nnx.Param[jax.Array]
+    bias: nnx.Param[jax.Array]
+
     def __call__(self, x: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
-        y: jax.Array = super().__call__(x, mask=mask)
-        return y.astype(x.dtype)
+        y: jax.Array = layer_norm(self.epsilon, False, x, self.scale[...], self.bias[...])
+        return y
+
+    def of_sum(self, x: jax.Array, added: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        """Return ``x + added`` and its norm, in one pass forward and one backward; None: nothing is added."""
+        both: tuple[jax.Array, jax.Array] = layer_norm(self.epsilon, True, x, self.scale[...], self.bias[...], added)
+        return both
 
 
 class HeadNorm(nnx.Module):
@@ -40,6 +50,9 @@ class HeadNorm(nnx.Module):
     def __init__(self, heads: int, *, epsilon: float = 1e-5) -> None:
         self.heads, self.epsilon = heads, epsilon
         self.scale, self.bias = nnx.Param(jnp.ones(heads)), nnx.Param(jnp.zeros(heads))
+
+    scale: nnx.Param[jax.Array]
+    bias: nnx.Param[jax.Array]
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Return the same shape, ``(..., heads * dim)``, and dtype as ``x``."""

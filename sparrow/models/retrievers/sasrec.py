@@ -169,7 +169,7 @@ class SelfAttention(nnx.Module):
         made = history.values if self.linear is None else self.linear(history.values)
         x, layout = Layout.join(Tokens.of(history._replace(values=made), most))
         (place,) = layout.of_tokens(x)
-        x = x * x.shape[1] ** 0.5 + layout.looked_up(self.position[...], place).astype(x.dtype)
+        x = x * x.shape[1] ** 0.5 + layout.at_places(self.position[...], place).astype(x.dtype)
         x = self.dropout(x)
         for block in self.blocks:
             x = block(x, layout)

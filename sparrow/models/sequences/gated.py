@@ -75,10 +75,16 @@ class GatedLayer(nnx.Module):
         self.norm = LayerNorm(options.embedding_dim, epsilon=epsilon, rngs=rngs)
         self.project = nnx.Linear(options.embedding_dim, 2 * (self.width + self.reach), rngs=rngs)
 
+    @property
+    def shift(self) -> jax.Array:
+        """The bias of the projection."""
+        assert self.project.bias is not None
+        return self.project.bias[...]
+
     def gate_and_mixed(self, x: jax.Array, layout: Layout, *args: Any, **options: Any) -> tuple[jax.Array, jax.Array]:
-        """Return ``u`` and ``[Σ_j a_ij v_j of all heads]``; the arguments are those of `Layout.attend`."""
+        """Return ``u`` and ``[Σ_j a_ij v_j of all heads]`` from x, projected; arguments as of `Layout.attend`."""
         cuts = [self.width, 2 * self.width, 2 * self.width + self.reach]
-        u, *parts = jnp.split(jax.nn.silu(self.project(self.norm(x))), cuts, axis=-1)
+        u, *parts = jnp.split(jax.nn.silu(x), cuts, axis=-1)
         v, q, k = (part.reshape(x.shape[0], self.heads, -1) for part in parts)
         return u, layout.attend(q, k, v, *args, scale=self.scale, **options).reshape(x.shape[0], self.width)
 
@@ -95,12 +101,15 @@ class HSTULayer(GatedLayer):
         ratio = hstu.output_dropout_ratio
         self.dropout = nnx.Dropout(ratio, rngs=rngs if ratio else None)
 
-    def __call__(self, x: jax.Array, layout: Layout, biases: Any, times: jax.Array | None) -> jax.Array:
-        """Map ``(tokens, dim)`` to the same shape; biases and times are those of `Layout.attend`."""
+    def __call__(
+        self, x: jax.Array, added: jax.Array | None, layout: Layout, biases: Any, times: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Map ``x + added``, ``(tokens, dim)``, to two such arrays; biases and times are those of `Layout.attend`."""
         options = {"max_distance": self.max_distance, "time_bucket_fn": self.buckets[0], "time_unit": self.buckets[1]}
-        u, mixed = self.gate_and_mixed(x, layout, biases, times, **options)
+        x, normed = self.norm.of_sum(x, added)
+        u, mixed = self.gate_and_mixed(self.project(normed), layout, biases, times, **options)
         y = self.output(self.mixed_norm(mixed) * u)
-        return x + self.dropout(y)
+        return x, self.dropout(y)
 
 
 class HSTULayers(nnx.Module):
@@ -141,12 +150,13 @@ class HSTULayers(nnx.Module):
             times = joined.numbers(x, tokens.times.rows, tokens.candidate_times)
             place, start = joined.of_tokens(x, tokens.start_time)
             times = jnp.where(place < joined.context, start, times)
+        added: jax.Array | None = None
         for index, layer in enumerate(self.layers):
             biases = {"position_bias": self.position[index][...]}
             if self.time is not None:
                 biases["time_bias"] = self.time[index][...]
-            x = layer(x, layout, biases, times)
-        return x, layout
+            x, added = layer(x, added, layout, biases, times)
+        return x if added is None else x + added, layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,11 +261,17 @@ class STULayer(GatedLayer):
         ratio = stu.output_dropout_ratio
         self.dropout = nnx.Dropout(ratio, rngs=rngs if ratio else None)
 
-    def __call__(self, x: jax.Array, layout: Layout) -> jax.Array:
-        mask = {"max_distance": self.max_distance, "sla_k1": self.sla[0], "sla_k2": self.sla[1]}
-        u, mixed = self.gate_and_mixed(x, layout, alpha=self.alpha, **mask)
-        y = jnp.concatenate([u, mixed, self.mixed_norm(mixed) * u], axis=-1)
-        return x + self.output(self.dropout(y))
+    def __call__(self, x: jax.Array, added: jax.Array | None, layout: Layout) -> tuple[jax.Array, jax.Array]:
+        """Map ``x + added``, ``(tokens, dim)``, to two such arrays."""
+        options = {"max_distance": self.max_distance, "sla_k1": self.sla[0], "sla_k2": self.sla[1], "alpha": self.alpha}
+        x, normed = self.norm.of_sum(x, added)
+        projected, shift, y = normed @ self.project.kernel[...], self.shift, None
+        if isinstance(self.mixed_norm, LayerNorm):
+            y = layout.gated(projected, shift, self.mixed_norm, self.heads, scale=self.scale, **options)
+        if y is None:
+            u, mixed = self.gate_and_mixed(projected + shift, layout, **options)
+            y = jnp.concatenate([u, mixed, self.mixed_norm(mixed) * u], axis=-1)
+        return x, self.output(self.dropout(y))
 
 
 class STULayers(nnx.Module):
@@ -291,12 +307,14 @@ class STULayers(nnx.Module):
         x, layout = Layout.join(tokens)
         x = x * self.stu.embedding_dim**0.5 + self._places(tokens, x, layout).astype(x.dtype)
         x = self.dropout(x)
+        added: jax.Array | None = None
         for index, layer in enumerate(self.layers):
             if index == self.stu.truncation_split_layer:
+                x, added = x if added is None else x + added, None
                 tail = self.stu.truncation_tail_len or 0
                 x, layout = layout.without(x, jnp.maximum(layout.history - tail, 0), tail)
-            x = layer(x, layout)
-        return x, layout
+            x, added = layer(x, added, layout)
+        return x if added is None else x + added, layout
 
     def _places(self, tokens: Tokens, x: jax.Array, layout: Layout) -> jax.Array:
         """Return the sum of the vectors of position and time, ``(tokens, dim)``."""
@@ -304,13 +322,11 @@ class STULayers(nnx.Module):
         request = tokens.request_time
         place, history, now = layout.of_tokens(x, layout.history + layout.before, request)
         end = context + history
-        if self.time is None:
-            places = jnp.minimum(place, end)
-        else:  # they count back from the candidates
-            places = jnp.where(place < context, place, context + jnp.maximum(end - place, 0))
-        made = layout.looked_up(self.position[...], places)
         if self.time is None or tokens.times is None:
-            return made
+            return layout.at_places(self.position[...], jnp.minimum(place, end))
+        # Places count back from the candidates.
+        places = jnp.where(place < context, place, context + jnp.maximum(end - place, 0))
+        made = layout.looked_up(self.position[...], places)
         ages = now - layout.numbers(x, tokens.times.rows, tokens.candidate_times)
         buckets = time_buckets(ages, self.stu.time_bucket_fn, self.stu.time_bucket_increments, self.time.shape[0])
         return made + layout.looked_up(self.time[...], buckets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +66,11 @@ def _small_backward(held: tuple[jax.Array, jax.Array], grads: jax.Array) -> tupl
     rows = jnp.clip(rows, 0, count - 1)
     if platform() == "cpu" or count > FEW:
         return jnp.zeros(table.shape, jnp.float32).at[rows].add(grads.astype(jnp.float32)).astype(dtype), None
+    return _by_product(count, rows, grads).astype(dtype), None
+
+
+def _by_product(count: int, rows: jax.Array, grads: jax.Array) -> jax.Array:
+    """(count, dim) float32: the sum of the gradients of each row, by products with ones and zeros."""
     size = max(ONES // count, 1)
     blocks = -(-rows.shape[0] // size)
 
@@ -75,15 +80,50 @@ def _small_backward(held: tuple[jax.Array, jax.Array], grads: jax.Array) -> tupl
         return jnp.einsum("tr,td->rd", ones, values, precision=highest, preferred_element_type=jnp.float32)
 
     if blocks <= 1:
-        return summed(rows, grads).astype(dtype), None
+        return summed(rows, grads)
     missing = blocks * size - rows.shape[0]
     parts = jnp.pad(rows, (0, missing)).reshape(blocks, size), jnp.pad(grads, ((0, missing), (0, 0)))
     parts = parts[0], parts[1].reshape(blocks, size, -1)
-    total, _ = jax.lax.scan(lambda total, part: (total + summed(*part), None), jnp.zeros(table.shape), parts)
-    return total.astype(dtype), None
+    zeros = jnp.zeros((count, grads.shape[1]))
+    total, _ = jax.lax.scan(lambda total, part: (total + summed(*part), None), zeros, parts)
+    return total
 
 
 small_lookup.defvjp(lambda table, rows: (small_lookup(table, rows), (table, rows)), _small_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def place_lookup(
+    most: int, few: int, table: jax.Array, places: jax.Array, offsets: jax.Array, ends: jax.Array
+) -> jax.Array:
+    """`small_lookup` of ``places``: of each token its number in its sequence, but at most ``ends``, (sequences,).
+
+    No sequence has more than ``most`` tokens, and ``few`` from its end on. On a GPU the gradient is a sum over
+    sequences, which reads each token once.
+    """
+    return small_lookup(table, places)
+
+
+def _place_backward(most: int, few: int, held: Any, grads: jax.Array) -> tuple[jax.Array, None, None, None]:
+    table, places, offsets, ends = held
+    count, tokens, sequences = table.shape[0], places.shape[0], ends.shape[0]
+    if platform() == "cpu" or sequences * most > 4 * tokens:
+        return (*_small_backward((table, places), grads), None, None)
+    number = jnp.arange(most, dtype=jnp.int32)
+    at = jnp.where(number < jnp.minimum(ends, jnp.diff(offsets))[:, None], offsets[:-1, None] + number, tokens)
+    found = grads.at[at].get(mode="fill", fill_value=0).astype(jnp.float32).sum(axis=0)  # (most, dim)
+    if most > count:
+        found = jnp.concatenate([found[: count - 1], found[count - 1 :].sum(axis=0, keepdims=True)])
+    made = jnp.pad(found, ((0, count - found.shape[0]), (0, 0)))
+    if few:
+        at = offsets[:-1, None] + ends[:, None] + jnp.arange(few, dtype=jnp.int32)
+        at = jnp.where(at < offsets[1:, None], at, tokens)
+        last = grads.at[at].get(mode="fill", fill_value=0).astype(jnp.float32).sum(axis=1)  # (sequences, dim)
+        made = made + _by_product(count, jnp.clip(ends, 0, count - 1), last)
+    return made.astype(table.dtype), None, None, None
+
+
+place_lookup.defvjp(lambda most, few, *held: (place_lookup(most, few, *held), held), _place_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

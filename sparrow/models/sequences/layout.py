@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from sparrow.embedding import Rows, Sequence, Shards
-from sparrow.kernels import Past, jagged_attention, token_places
-from sparrow.models.sequences.gathers import Order, small_lookup, spread, summed
+from sparrow.kernels import Past, gated_attention, jagged_attention, token_places
+from sparrow.models.layers.norms import LayerNorm
+from sparrow.models.sequences.gathers import Order, place_lookup, small_lookup, spread, summed
 from sparrow.models.sequences.states import Pass, next_pass
 
 T = TypeVar("T")
@@ -220,6 +221,13 @@ class Layout:
         made: jax.Array = f(table, rows)
         return made
 
+    def at_places(self, table: jax.Array, places: jax.Array) -> jax.Array:
+        """`looked_up` of each token's number in its example, where all candidates have that of the first one."""
+        if self.shards is not None or self.recording is not None:
+            return self.looked_up(table, places)
+        ends = self.context + self.history
+        return place_lookup(self.most, self.most_candidates, table, places, self.offsets, ends)
+
     def spread(self, x: jax.Array, values: jax.Array) -> jax.Array:
         """(tokens, dim): for each token the row of ``values``, (batch, dim), of its example; zeros behind the last."""
 
@@ -269,12 +277,9 @@ class Layout:
         each: dict[str, jax.Array] = {} if times is None else {"times": times}
         if self.recording is not None:
             options = {**options, "past": self._recorded(self.recording, k, v, times)}
+        each.update(self._counts())
         if in_any_order:
             each["contexts"] = self.context + self.history
-        elif self.context or self.known_context:
-            each["contexts"] = jnp.full(self.history.shape, self.context or self.known_context, jnp.int32)
-        if self.most_candidates:
-            each["candidates"] = self.candidates
 
         def own(arrays: Any, each: Any, biases: Any) -> jax.Array:
             q, k, v, offsets = arrays
@@ -286,6 +291,24 @@ class Layout:
         split, everywhere = self.shards.split, PartitionSpec()  # type: ignore[no-untyped-call]
         made: jax.Array = self.shards.each(own, (split, split, everywhere), split)(*arguments)
         return made
+
+    def _counts(self) -> dict[str, jax.Array]:
+        """Return the tokens of context and the candidates of each example, where there are any."""
+        counts = {"candidates": self.candidates} if self.most_candidates else {}
+        if self.context or self.known_context:
+            counts["contexts"] = jnp.full(self.history.shape, self.context or self.known_context, jnp.int32)
+        return counts
+
+    def gated(
+        self, projected: jax.Array, shift: jax.Array, norm: LayerNorm, heads: int, **options: Any
+    ) -> jax.Array | None:
+        """`gated_attention` with the norm's scale and bias; None where no kernel has it, or a pass is kept."""
+        if self.recording is not None or self.shards is not None:
+            return None
+        each = self._counts()
+        scale, bias = norm.scale[...], norm.bias[...]
+        options = {**options, **each, "heads": heads, "epsilon": norm.epsilon, "max_length": self.most}
+        return gated_attention(projected, shift, scale, bias, self.offsets, **options)
 
     def _recorded(self, recording: Pass, k: jax.Array, v: jax.Array, times: jax.Array | None) -> Past | None:
         """Record keys and values of context and history, and return those from before, None where there are none."""

@@ -26,6 +26,8 @@ def test_compiles_without_a_gpu(arch, hopper):
     modules = [
         source.attention_work_module(),
         source.attention_module(64, 2, source.PLACES, not hopper, hopper),
+        source.attention_module(128, 2, source.PLACES, softmax=False, hopper=hopper, inner=True),
+        source.norm_module(512, "bfloat16", gated=True),
         source.attention_float_module(128, 1, source.SEMI_LOCAL, hopper, 128, 64, tuned),
     ]
     for module in modules:

@@ -79,14 +79,20 @@ DEVICE void gather(float (*out)[4 * TD], const float (*weights)[TN], float* memo
 }
 
 // Own numbers of own rows of `out`, times the row's factor, to the array.
-DEVICE void store(float* to, const float (*out)[4 * TD], const float* factors, int row0, int len, int64_t stride) {
+DEVICE void store(float* to, const float* from, const float* shift, const float (*out)[4 * TD], const float* factors, int row0, int len,
+                  int64_t stride) {
 #pragma unroll
   for (int i = 0; i < TM; i++)
     if (row0 + i < len)
 #pragma unroll
       for (int c = 0; c < TD; c++) {
         const float* x = out[i] + 4 * c;
-        const float4 scaled = {x[0] * factors[i], x[1] * factors[i], x[2] * factors[i], x[3] * factors[i]};
+        float4 scaled = {x[0] * factors[i], x[1] * factors[i], x[2] * factors[i], x[3] * factors[i]};
+        if (INNER && MODE != 0) {
+          const float4 own = *(const float4*)(from + (row0 + i) * stride + 64 * c), by = *(const float4*)(shift + 64 * c);
+          scaled = {inner(scaled.x, own.x + by.x), inner(scaled.y, own.y + by.y), inner(scaled.z, own.z + by.z),
+                    inner(scaled.w, own.w + by.w)};
+        }
         *(float4*)(to + (row0 + i) * stride + 64 * c) = scaled;
       }
 }
@@ -107,7 +113,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
               const int* __restrict__ contexts, const int* __restrict__ candidates, int heads, float alpha, float scale,
               int reach, int k1, int k2, const float* __restrict__ position, int positions, const float* __restrict__ time,
               int spans_of_time, const float* __restrict__ times, float time_unit, int log_time,
-              const float* __restrict__ factor, u32* found) {
+              const float* __restrict__ factor, u32* found,
+              const float* __restrict__ x0, const float* __restrict__ x1, const float* __restrict__ shift0,
+              const float* __restrict__ shift1, int apart) {
 #ifdef SPARROW_EMULATED
   alignas(16) static float memory[SHARED + 2 * HELD];
 #else
@@ -227,11 +235,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (lane == 0 && r0 + i < len) sums[number + (int64_t)(r0 + i) * heads] = all > 0.f ? top[i] + logf(all) : 0.f;
     factors[i] = all > 0.f ? scale / all : 0.f;
   }
-  store(out0 + base + lane * 4, acc0, factors, r0, len, stride);
+  const int64_t step = INNER ? apart : stride, begin = item.x * step + head * D + lane * 4;
+  store(out0 + begin, x0 + begin, shift0 + head * D + lane * 4, acc0, factors, r0, len, step);
   if (MODE == 2) {
 #pragma unroll
     for (int i = 0; i < TM; i++) factors[i] = scale;
-    store(out1 + base + lane * 4, acc1, factors, r0, len, stride);
+    store(out1 + begin, x1 + begin, shift1 + head * D + lane * 4, acc1, factors, r0, len, step);
   }
   if (MODE == 1 && POSITION) of_position.leave();
   if (MODE == 1 && TIME) of_time.leave();

@@ -3,6 +3,8 @@
 //   MODE   0 forward, 1 dq: rows are queries, columns keys     2 dk and dv: rows are keys, columns queries
 //   MASKS  0 causal alone     1 context, candidates, reach     2 sla_k1, sla_k2
 //   BM, BN rows of a block, columns of a streamed tile
+//   INNER  1: q, k, v are silu(x + shift) of columns of one array; results are gradients of x. Rows of x and of the results are `apart`
+//          numbers from each other (forward: of the result alone); x0, x1, shift0, shift1 begin with the first head
 typedef uint16_t u16;  // bf16
 
 struct Spans {
@@ -95,6 +97,11 @@ struct Blocks {
   __device__ __forceinline__ int at(int t) const { return MASKS == 0 || t < count ? a + t : b + t - count; }
 };
 
+// The gradient of x from that of silu(x).
+__device__ __forceinline__ float inner(float gradient, float x) {
+  const float share = 1.f / (1.f + expf(-x));
+  return gradient * share * (1.f + x * (1.f - share));
+}
 __device__ __forceinline__ u32 pack(float low, float high) {
   u32 r;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
@@ -105,3 +112,35 @@ __device__ __forceinline__ float tanh_fast(float x) {
   asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
+#ifndef SPARROW_EMULATED
+// What a lane needs of x for its pieces of 8 numbers of COUNT rows, all of the same columns.
+template <int COUNT>
+struct Inner {
+  uint4 x[COUNT];
+  float shift[8], sum[8];
+  // `row` of i is its offset; negative: there is none
+  template <class F>
+  __device__ __forceinline__ void fetch(const u16* from, const float* by, F row) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+      const long at = row(i);
+      x[i] = at < 0 ? uint4{0, 0, 0, 0} : *(const uint4*)(from + at);
+    }
+    *(float4*)shift = *(const float4*)by, *(float4*)(shift + 4) = *(const float4*)(by + 4);
+#pragma unroll
+    for (int e = 0; e < 8; e++) sum[e] = 0.f;
+  }
+  __device__ __forceinline__ uint4 of(int i, uint4 gradient) {
+    const u32 own[4] = {x[i].x, x[i].y, x[i].z, x[i].w}, given[4] = {gradient.x, gradient.y, gradient.z, gradient.w};
+    float found[8];
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+      const float value = __uint_as_float(e & 1 ? own[e / 2] & 0xffff0000u : own[e / 2] << 16) + shift[e];
+      const float share = __fdividef(1.f, 1.f + __expf(-value));
+      found[e] = __uint_as_float(e & 1 ? given[e / 2] & 0xffff0000u : given[e / 2] << 16) * share * (1.f + value * (1.f - share));
+      sum[e] += found[e];
+    }
+    return {pack(found[0], found[1]), pack(found[2], found[3]), pack(found[4], found[5]), pack(found[6], found[7])};
+  }
+};
+#endif

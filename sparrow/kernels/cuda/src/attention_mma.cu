@@ -89,8 +89,15 @@ __device__ __forceinline__ void gather(float (*out)[D / 8][4], u32 (*w)[NC / 16]
 }
 
 // The warp's rows of `out`, times `factor`, through its own rows of `buffer` to the array.
-__device__ __forceinline__ void store(u16* to, float (*out)[D / 8][4], float factor, char* buffer, int row, int row0,
-                                      int len, long stride, int lane) {
+__device__ __forceinline__ void store(u16* to, const u16* x, const float* shift, float (*out)[D / 8][4], float factor,
+                                      char* buffer, int row, int row0, int len, long stride, int lane) {
+  constexpr int PIECES = D / 8, COUNT = 16 * MT * PIECES / 32;
+  const auto offset = [&](int i) {
+    const int r = row0 + row + (lane + 32 * i) / PIECES;
+    return r < len ? r * stride + lane % PIECES * 8 : -1;
+  };
+  [[maybe_unused]] Inner<COUNT> inner;
+  if (INNER && MODE != 0) inner.fetch(x, shift + lane % PIECES * 8, offset);
 #pragma unroll
   for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -101,11 +108,11 @@ __device__ __forceinline__ void store(u16* to, float (*out)[D / 8][4], float fac
         *(u32*)(buffer + place(r, j) + (lane & 3) * 4) = pack(out[m][j][2 * half] * factor, out[m][j][2 * half + 1] * factor);
       }
   __syncwarp();
-  constexpr int PIECES = D / 8;
 #pragma unroll
-  for (int at = lane; at < 16 * MT * PIECES; at += 32) {
-    int r = row + at / PIECES, piece = at % PIECES;
-    if (row0 + r < len) *(uint4*)(to + (long)(row0 + r) * stride + piece * 8) = *(uint4*)(buffer + place(r, piece));
+  for (int i = 0; i < COUNT; i++) {
+    if (offset(i) < 0) continue;
+    const uint4 found = *(uint4*)(buffer + place(row + (lane + 32 * i) / PIECES, lane % PIECES));
+    *(uint4*)(to + offset(i)) = INNER && MODE != 0 ? inner.of(i, found) : found;
   }
 }
 
@@ -121,7 +128,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
     attention(const u16* __restrict__ q, const u16* __restrict__ k, const u16* __restrict__ v, const u16* __restrict__ dout,
               u16* __restrict__ out0, u16* __restrict__ out1, float* __restrict__ sums, const float* __restrict__ delta,
               const int4* __restrict__ work, const int* __restrict__ counter, const int* __restrict__ contexts,
-              const int* __restrict__ candidates, int heads, float alpha, float scale, int reach, int k1, int k2) {
+              const int* __restrict__ candidates, int heads, float alpha, float scale, int reach, int k1, int k2,
+              const u16* __restrict__ x0, const u16* __restrict__ x1, const float* __restrict__ shift0,
+              const float* __restrict__ shift1, int apart) {
   extern __shared__ __align__(1024) char memory[];
   const int lane = threadIdx.x & 31, row = (threadIdx.x >> 5) * 16 * MT;
   if (blockIdx.x / heads >= counter[2]) return;
@@ -318,7 +327,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
       }
   }
   // Every warp overwrites its own kept rows only.
-  store(out0 + base, acc0, MODE == 0 ? scale : SOFTMAX ? alpha : 0.5f * alpha * scale, memory, row, m0, len, stride, lane);
+  const long step = INNER ? apart : stride, begin = item.x * step + head * D;
+  store(out0 + begin, x0 + begin, shift0 + head * D, acc0, MODE == 0 ? scale : SOFTMAX ? alpha : 0.5f * alpha * scale, memory, row, m0, len, step, lane);
   if (SOFTMAX && MODE == 0) {  // what the 16 bits of the result leave out: `delta` needs it
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -331,7 +341,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
           acc0[m][j][e + 1] = acc0[m][j][e + 1] * scale - __uint_as_float(held & 0xffff0000u);
         }
     __syncwarp();  // the result has left the warp's rows
-    store(out1 + base, acc0, 1.f, memory, row, m0, len, stride, lane);
+    store(out1 + base, nullptr, nullptr, acc0, 1.f, memory, row, m0, len, stride, lane);
   }
-  if (MODE == 2) store(out1 + base, acc1, scale, memory + BM * D * 2, row, m0, len, stride, lane);
+  if (MODE == 2) store(out1 + begin, x1 + begin, shift1 + head * D, acc1, scale, memory + BM * D * 2, row, m0, len, step, lane);
 }

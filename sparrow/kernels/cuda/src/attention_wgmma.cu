@@ -101,8 +101,17 @@ __device__ __forceinline__ void weights(float* s, u32 (*w)[4]) {  // 64 x BN, fp
   }
 }
 
-// The warp's 16 rows of `out`, times `factor`, through `buffer` (the warpgroup's kept tile) to the array.
-__device__ __forceinline__ void store(u16* to, float* out, float factor, char* buffer, int r0, int len, long stride) {
+// A row of the array is written by PIECES lanes, and has `piece_of` of each lane.
+constexpr int PIECES = D / 8;
+typedef Inner<PIECES / 2> Pieces;
+__device__ __forceinline__ long piece_of(int i, int r0, int len, long stride) {
+  const int lane = threadIdx.x & 31, r = r0 + ((threadIdx.x >> 5) & 3) * 16 + (lane + 32 * i) / PIECES;
+  return r < len ? r * stride + lane % PIECES * 8 : -1;
+}
+// The warp's 16 rows of `out`, times `factor`, through `buffer` (the warpgroup's kept tile) to the array. With INNER, `total` becomes
+// the sum of the warpgroup's rows.
+__device__ __forceinline__ void store(u16* to, Pieces& x, float* out, float factor, char* buffer, int r0, int len, long stride,
+                                      float* total) {
   const int lane = threadIdx.x & 31, own = ((threadIdx.x >> 5) & 3) * 16;
 #pragma unroll
   for (int j = 0; j < D / 8; j++)
@@ -113,12 +122,26 @@ __device__ __forceinline__ void store(u16* to, float* out, float factor, char* b
           pack(out[4 * j + 2 * half] * factor, out[4 * j + 2 * half + 1] * factor);
     }
   __syncwarp();
-  constexpr int PIECES = D / 8;
+  const int j = lane % PIECES;
 #pragma unroll
-  for (int at = lane; at < 16 * PIECES; at += 32) {
-    int r = own + at / PIECES, j = at % PIECES;
-    if (r0 + r < len)
-      *(uint4*)(to + (long)(r0 + r) * stride + j * 8) = *(uint4*)(buffer + (j / 8) * 64 * 128 + r * 128 + (((j & 7) ^ (r & 7)) << 4));
+  for (int i = 0; i < PIECES / 2; i++) {
+    const int r = own + (lane + 32 * i) / PIECES;
+    const long at = piece_of(i, r0, len, stride);
+    if (at < 0) continue;
+    const uint4 found = *(uint4*)(buffer + (j / 8) * 64 * 128 + r * 128 + (((j & 7) ^ (r & 7)) << 4));
+    *(uint4*)(to + at) = INNER && MODE != 0 ? x.of(i, found) : found;
+  }
+  if (!INNER || MODE == 0) return;
+#pragma unroll
+  for (int e = 0; e < 8; e++)
+#pragma unroll
+    for (int d = PIECES; d < 32; d *= 2) x.sum[e] += __shfl_xor_sync(0xffffffffu, x.sum[e], d);
+  if (lane < PIECES) *(float4*)(buffer + own * 128 + lane * 32) = *(float4*)x.sum, *(float4*)(buffer + own * 128 + lane * 32 + 16) = *(float4*)(x.sum + 4);
+  asm volatile("bar.sync %0, 128;" ::"r"(1 + (threadIdx.x >> 7)) : "memory");
+  const int column = threadIdx.x & 127;
+  if (column < D) {
+    const float* sums = (const float*)buffer + column;
+    total[column] = sums[0] + sums[512] + sums[1024] + sums[1536];  // 16 rows of 128 bytes apart
   }
 }
 
@@ -128,14 +151,15 @@ extern "C" __global__ void __launch_bounds__(128 * WG + 128, MINB)
     attention(const __grid_constant__ Map keep0, const __grid_constant__ Map keep1, const __grid_constant__ Map stream0,
               const __grid_constant__ Map stream1, u16* __restrict__ out0, u16* __restrict__ out1, const int4* __restrict__ work,
               int* counter, const int* __restrict__ contexts, const int* __restrict__ candidates, int heads, float alpha,
-              float scale, int reach, int k1, int k2) {
+              float scale, int reach, int k1, int k2, const u16* __restrict__ x0, const u16* __restrict__ x1,
+              const float* __restrict__ shift0, const float* __restrict__ shift1, int apart, float* total0, float* total1) {
   extern __shared__ char memory[];
   constexpr u32 KEEP = NKEEP * WG * KEEP_TILE;
   const u32 raw = (u32)__cvta_generic_to_shared(memory), kept = (raw + 1023) & ~1023u;
   const u32 ring0 = kept + KEEPS * KEEP, ring1 = ring0 + STAGES * TILE, bars = ring1 + STAGES * TILE + 32 * KEEPS;
   const u32 full0 = bars, full1 = full0 + 8 * STAGES, empty0 = full1 + 8 * STAGES, empty1 = empty0 + 8 * STAGES;
   const u32 keep_full = empty1 + 8 * STAGES, keep_empty = keep_full + 8 * KEEPS;
-  struct Slot { int start, len, m0, head, context, end, unused[2]; };
+  struct Slot { int start, len, m0, head, context, end, sequence, unused; };
   volatile Slot* slots = (volatile Slot*)(memory + (ring1 + STAGES * TILE - raw));
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; s++) {
@@ -163,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(128 * WG + 128, MINB)
         at = atomicAdd(counter, 1);
         const Mask mask = mask_of(item, contexts, candidates, reach, k1, k2);
         slots[buffer].start = item.x, slots[buffer].len = len, slots[buffer].m0 = m0, slots[buffer].head = head;
-        slots[buffer].context = mask.context, slots[buffer].end = mask.end;
+        slots[buffer].context = mask.context, slots[buffer].end = mask.end, slots[buffer].sequence = item.w;
         expect(keep_full + 8 * buffer, KEEP);
         const u32 to = kept + buffer * KEEP;
         for (int w = 0; w < WG; w++)
@@ -216,6 +240,10 @@ extern "C" __global__ void __launch_bounds__(128 * WG + 128, MINB)
 #pragma unroll
       for (int i = 0; i < D / 2; i++) acc1[MODE == 2 ? i : 0] = 0.f;
     [[maybe_unused]] u32 w[BN / 16][4];
+    const long stride = INNER ? apart : heads * D, base = slots[buffer].start * stride + slots[buffer].head * D;
+    [[maybe_unused]] Pieces of0, of1;
+#define FETCH(to, x, shift) \
+    to.fetch(x + base, shift + slots[buffer].head * D + lane % PIECES * 8, [&](int i) { return piece_of(i, r0, len, stride); })
 #define RELEASE(barrier, at) if (lane == 0) arrive(barrier + 8 * (at))
 #define NEXT if (++stage == STAGES) stage = 0, phase ^= 1
 #define SKIP(from, to) \
@@ -326,6 +354,8 @@ extern "C" __global__ void __launch_bounds__(128 * WG + 128, MINB)
       before = stage;
       NEXT;
     }
+    if (INNER) FETCH(of0, x0, shift0);
+    if (INNER && MODE == 2 && D == 64) FETCH(of1, x1, shift1);  // of 128 numbers, registers would not suffice
     wgmma_wait<0>();
     keep_registers(acc0, D / 2);
     if (MODE == 2) keep_registers(acc1, D / 2);
@@ -337,9 +367,10 @@ extern "C" __global__ void __launch_bounds__(128 * WG + 128, MINB)
     SKIP(end, blocks.total)
     asm volatile("bar.sync %0, 128;" ::"r"(1 + wg) : "memory");
     if (r0 < len) {
-      const long stride = (long)heads * D, base = (long)slots[buffer].start * stride + slots[buffer].head * D;
-      store(out0 + base, acc0, MODE == 0 ? scale : 0.5f * alpha * scale, memory + (tile0 - raw), r0, len, stride);
-      if (MODE == 2) store(out1 + base, acc1, scale, memory + (tile1 - raw), r0, len, stride);
+      const long slot = INNER ? ((slots[buffer].start + r0) / 64 + slots[buffer].sequence) * (long)apart + slots[buffer].head * D : 0;
+      store(out0 + base, of0, acc0, MODE == 0 ? scale : 0.5f * alpha * scale, memory + (tile0 - raw), r0, len, stride, total0 + slot);
+      if (INNER && MODE == 2 && D == 128) FETCH(of1, x1, shift1);
+      if (MODE == 2) store(out1 + base, of1, acc1, scale, memory + (tile1 - raw), r0, len, stride, total1 + slot);
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before TMA writes over what store wrote
     __syncwarp();

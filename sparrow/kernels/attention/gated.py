@@ -1,0 +1,80 @@
+"""`gated_attention`: attention between a projection and a normalized, gated result, without passes of their own."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.kernels.attention import cuda
+from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gate, Kind
+from sparrow.kernels.attention.operation import chosen
+from sparrow.kernels.types import stand_in
+
+
+def gated_attention(
+    projected: jax.Array,
+    shift: jax.Array,
+    norm_scale: jax.Array,
+    norm_bias: jax.Array,
+    offsets: jax.Array,
+    *,
+    heads: int,
+    epsilon: float,
+    max_length: int,
+    contexts: jax.Array | None = None,
+    candidates: jax.Array | None = None,
+    max_distance: int | None = None,
+    backend: str = "auto",
+    **options: Any,
+) -> jax.Array | None:
+    """(tokens, 3 width): ``[u, m, norm(m) u]``, where m is the attention of all heads; None where no kernel has it.
+
+    ::
+
+        u, v, q, k = silu(projected + shift)         (tokens, width) each
+        m          = jagged_attention(q, k, v)       score "silu"; ``options`` are its alpha, scale, sla_k1, sla_k2
+
+    Kernels of CUDA alone: the gradient comes from that of the result in three passes, with no array between but m's.
+    """
+    width, tokens = norm_scale.shape[0], projected.shape[0]
+    reach = EVERYTHING if max_distance is None else max_distance
+    kind = Kind("silu", max_length=max_length, max_distance=reach, **options)
+    integers: Any = [None if x is None else x.astype(jnp.int32) for x in (offsets, contexts, candidates)]
+    if 0 in (tokens, offsets.shape[0] - 1, max_length) or cuda.gated_unavailable(kind, projected, heads, width):
+        return None
+    like: Any = stand_in((tokens, heads, width // heads), projected.dtype)
+    if chosen(backend, kind, Arrays(like, like, like, *integers)) != "cuda":
+        return None
+    gate = projected, *(x.astype(jnp.float32) for x in (shift, norm_scale, norm_bias))
+    made: jax.Array = _gated(kind, heads, epsilon, gate, integers)
+    return made
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _gated(kind: Kind, heads: int, epsilon: float, gate: Any, integers: Any) -> jax.Array:
+    return _forward(kind, heads, epsilon, gate, integers)[0]
+
+
+def _forward(kind: Kind, heads: int, epsilon: float, gate: Any, integers: Any) -> tuple[jax.Array, Any]:
+    given = Gate._make((*gate, epsilon))
+    width = given.scale.shape[0]
+
+    def part(at: int) -> jax.Array:
+        columns = slice(at * width, (at + 1) * width)
+        x = jax.nn.silu(given.projected[:, columns].astype(jnp.float32) + given.shift[columns])
+        return x.astype(given.projected.dtype).reshape(x.shape[0], heads, -1)
+
+    arrays = Arrays(part(2), part(3), part(1), *integers)
+    y = cuda.gated_forward(kind, arrays, given)
+    return y, (arrays, gate, y)
+
+
+def _backward(kind: Kind, heads: int, epsilon: float, held: Any, grads: jax.Array) -> Any:
+    arrays, gate, y = held
+    return cuda.gated_backward(kind, arrays, Gate._make((*gate, epsilon)), y, grads)[:4], [None] * 3
+
+
+_gated.defvjp(_forward, _backward)
