@@ -24,7 +24,6 @@ ORDER = [
     "fields",
     "schedules",
     "jaxprs",
-    "transfer",
     "rules",
     "kernels",
     "embedding",

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from sparrow import processes
 from sparrow.checkpoint.errors import Damaged, altered
 from sparrow.checkpoint.spread import BLOCK_BYTES, Spread
-from sparrow.transfer import blocks as host_blocks
-from sparrow.transfer import is_in_host_memory
+from sparrow.checkpoint.transfer import blocks as host_blocks
+from sparrow.checkpoint.transfer import is_in_host_memory
 
 Array = npt.NDArray[Any]
 PINNED_BYTES: Final = 16 << 20
@@ -72,7 +72,8 @@ class TableRows(NamedTuple):
             yield from (self.array[first : min(first + size, end)] for first in range(self.start, end, size))
             return
         size = block_rows(self.array.nbytes // rows, BLOCK_BYTES if is_in_host_memory(self.array) else PINNED_BYTES)
-        yield from host_blocks(self.array, self.start, end, size)
+        for _, block in host_blocks(self.array, self.start, end, size):
+            yield block
 
     def pieces(self) -> Iterator[tuple[int, Array]]:
         """Yield the rows that this process writes, each piece with its first row; all processes call this together."""

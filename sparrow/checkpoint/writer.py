@@ -33,8 +33,8 @@ from sparrow.checkpoint.content import (
 )
 from sparrow.checkpoint.errors import CheckpointError, sentence
 from sparrow.checkpoint.extents import Extent, add, joined
+from sparrow.checkpoint.transfer import copied, copies_beside
 from sparrow.files import sync, write_durably
-from sparrow.transfer import copied, copies_beside
 
 WRITERS: Final = 4
 """Files that are written at a time: a thread sums up and writes about 1 GB/s."""

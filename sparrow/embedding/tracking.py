@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow import transfer
 from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState
 
@@ -28,7 +27,7 @@ CHECKPOINTS: Final = 1
 EXPORTS: Final = 2
 """The bits of the takers."""
 BLOCK_BYTES: Final = 16 << 20
-"""Rows are gathered in blocks of one size: programs are compiled once, and each block is sent beside the next."""
+"""Rows are gathered in blocks of one size, so that programs are compiled once."""
 
 
 class ChangedRows(NamedTuple):
@@ -158,13 +157,8 @@ def _by_table(embedder: Embedder, gathered: list[Any]) -> dict[str, ChangedRows]
 
 def _of_blocks(blocks: list[Any], count: int) -> npt.NDArray[Any]:
     """Return the first ``count`` elements of blocks, on the host."""
-    if isinstance(blocks[0], np.ndarray):
-        return blocks[0]
-    if len(blocks) == 1:
-        return transfer.on_host(transfer.to_host(blocks[0]))[:count]
-    size, shape = len(blocks[0]), (count, *blocks[0].shape[1:])
-    given = zip(_firsts(count, size), transfer.arriving(blocks), strict=True)
-    return transfer.copied(shape, blocks[0].dtype, (block[: count - first] for first, block in given))
+    held = [np.asarray(block) for block in blocks]
+    return (held[0] if len(held) == 1 else np.concatenate(held))[:count]
 
 
 def _with_all_columns(pieces: list[ChangedRows]) -> ChangedRows:

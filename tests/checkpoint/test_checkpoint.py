@@ -10,7 +10,7 @@ import pytest
 
 from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Key, Saved, TableRows
 from sparrow.checkpoint.content import ABOUT, STATE, write_manifest
-from sparrow.transfer import copied
+from sparrow.checkpoint.transfer import copied
 
 ARRAYS = {
     "columns first": np.asfortranarray(np.arange(6.0).reshape(2, 3)),

@@ -86,27 +86,24 @@ def on_host(array: jax.Array) -> Array:
     return np.asarray(array) if is_in_host_memory(array) else view(array)
 
 
-def arriving(arrays: Iterable[jax.Array]) -> Iterator[Array]:
-    """Yield the values of arrays, each on its way to the host while the one before it is in use."""
-    coming: jax.Array | None = None
-    for array in arrays:
-        coming, here = to_host(array), coming
-        if here is not None:
-            yield on_host(here)
-    if coming is not None:
-        yield on_host(coming)
+def blocks(array: jax.Array, start: int, stop: int, rows: int) -> Iterator[tuple[int, Array]]:
+    """Yield rows ``start`` to ``stop`` in blocks of ``rows``, a power of two, each with the number of its first row.
 
-
-def blocks(array: jax.Array, start: int, stop: int, rows: int) -> Iterator[Array]:
-    """Yield rows ``start`` to ``stop`` in blocks of ``rows``, a power of two; a GPU sends them as `arriving` does."""
+    Each block is on its way while the one before it is in use.
+    """
     length = array.shape[0]
-    spans = [(first, min(rows, stop - first)) for first in range(start, stop, rows)]
-    # Powers of two, rounded up where needed: a few compiled programs serve tables of all sizes.
-    widths = [min(1 << (count - 1).bit_length(), length) for _, count in spans]
-    begins = [min(first, length - width) for (first, _), width in zip(spans, widths, strict=True)]
-    sent = arriving(_cut(array, begin, width) for begin, width in zip(begins, widths, strict=True))
-    for block, (first, count), begin in zip(sent, spans, begins, strict=True):
-        yield block[first - begin : first - begin + count]
+    coming: tuple[int, slice, jax.Array] | None = None
+    for first in range(start, stop, rows):
+        count = min(rows, stop - first)
+        # Powers of two, rounded up where needed: a few compiled programs serve tables of all sizes.
+        width = min(1 << (count - 1).bit_length(), length)
+        at = min(first, length - width)
+        following = first, slice(first - at, first - at + count), to_host(_cut(array, at, width))
+        if coming is not None:
+            yield coming[0], on_host(coming[2])[coming[1]]
+        coming = following
+    if coming is not None:
+        yield coming[0], on_host(coming[2])[coming[1]]
 
 
 @functools.partial(jax.jit, static_argnums=2)
