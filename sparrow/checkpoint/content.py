@@ -69,14 +69,9 @@ def write_last(folder: Path, about: Mapping[str, Any], written: Mapping[str, Wri
 def entries(tables: Mapping[Key, TableRows]) -> list[dict[str, Any]]:
     """Return the tables as ``about.json`` lists them."""
     return [
-        described(key, file_name(index, key), rows.shape, str(rows.array.dtype))
+        {**key._asdict(), "file": file_name(index, key), "shape": list(rows.shape), "dtype": str(rows.array.dtype)}
         for index, (key, rows) in enumerate(tables.items())
     ]
-
-
-def described(key: Key, file: str, shape: tuple[int, ...], dtype: str) -> dict[str, Any]:
-    """Return a table or slot as ``about.json`` lists it."""
-    return {"table": key.table, "slot": key.slot, "file": file, "shape": list(shape), "dtype": dtype}
 
 
 def file_name(index: int, key: Key) -> str:

@@ -28,7 +28,7 @@ import safetensors
 import safetensors.numpy
 
 from sparrow.checkpoint.blocks import Array, write
-from sparrow.checkpoint.content import ABOUT, IN_WORK, TABLES, described, write_arrays, write_last, write_state
+from sparrow.checkpoint.content import ABOUT, IN_WORK, TABLES, write_arrays, write_last, write_state
 from sparrow.checkpoint.holding import remove
 from sparrow.embedding import ChangedRows
 from sparrow.files import exchange, sync
@@ -194,8 +194,7 @@ def compact(saved: Any) -> None:
         sync(partial / table.file)
     written |= write_state(partial, saved.arrays())
     about = {name: value for name, value in saved.about.items() if name not in (PARENT, ARRAYS, "form")}
-    entries = [described(key, table.file, table.shape, table.dtype) for key, table in saved.tables.items()]
-    write_last(partial, {**about, "tables": entries}, written)
+    write_last(partial, {**about, "tables": saved.base.about["tables"]}, written)
     if exchange(partial, path):
         shutil.rmtree(partial, ignore_errors=True)  # the link: its readers hold all of it in memory
     elif remove(path, path.with_name(f"{path.name}.deleted")):

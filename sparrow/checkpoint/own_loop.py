@@ -18,7 +18,6 @@ from sparrow.checkpoint.folder import Checkpoints, LogLine, whole
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.tables import check_shape, is_scalar, named, placed, rows_of, unnamed
 from sparrow.embedding import Embedder, EmbeddingState, devices_of
-from sparrow.embedding.sharding import layout as layouts
 from sparrow.embedding.sharding import placement
 from sparrow.trees import named_leaves, path_name
 
@@ -130,10 +129,6 @@ def joined(others: Any, embedding: EmbeddingState) -> Any:
     return jax.tree.map(whole_of, others, is_leaf=is_embedding)
 
 
-ROWS: Final = 1 << 16
-"""Rows that are put in order at once."""
-
-
 def restore_orbax(folder: str | os.PathLike[str], like: T, embedder: Embedder) -> T:
     """Return the state that Orbax's own checkpointers saved, on the devices of ``embedder``.
 
@@ -171,14 +166,18 @@ def restore_orbax(folder: str | os.PathLike[str], like: T, embedder: Embedder) -
     stacks = placement.saved_stacks(list(embedder.tables.values()), texts[0] if texts else "", devices)
     held = rows_of(embedder, embedding)
 
-    def read(key: Key) -> _Moved:
+    def read(key: Key) -> _InMemory:
         stack, layout = stacks[key.table]
         name = f"tables/{stack.name}" if key.slot is None else f"slots/{stack.name}/{key.slot}"
         if (array := arrays.get(prefix + name)) is None:
             raise CheckpointError(f"the checkpoint has no {key}")
         width = tuple(size // layout.columns for size in held[key].shape[1:])
         check_shape(key, array.shape, (layout.local_rows * layout.shards, *width))
-        return _Moved(array, layout, stack.rows_of(key.table))
+        span, pieces = stack.rows_of(key.table), []
+        for piece in range(1 if array.ndim == 1 else layout.columns):
+            owners, local = layout.place(np.arange(span.start, span.stop) + piece * layout.num_rows)
+            pieces.append(array[owners * layout.local_rows + local])
+        return _InMemory(pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1))
 
     others = embedder.on_its_devices(unnamed(others, arrays))
     restored: T = joined(others, placed(embedder, embedding, list(held), read))
@@ -186,23 +185,16 @@ def restore_orbax(folder: str | os.PathLike[str], like: T, embedder: Embedder) -
 
 
 @dataclasses.dataclass(frozen=True)
-class _Moved:
-    """Rows of one table in a stack's array, in their logical order."""
+class _InMemory:
+    """Rows in their logical order, as `placed` reads them; Orbax checks what it reads."""
 
-    array: Array
-    layout: layouts.Layout
-    rows: slice
+    rows: Array
 
     def __iter__(self) -> Iterator[tuple[int, Array]]:
-        for first in range(0, self.rows.stop - self.rows.start, ROWS):
-            yield first, self.between(first, min(first + ROWS, self.rows.stop - self.rows.start))
+        yield 0, self.rows
 
     def between(self, first: int, last: int) -> Array:
-        rows, pieces = np.arange(self.rows.start + first, self.rows.start + last), []
-        for piece in range(1 if self.array.ndim == 1 else self.layout.columns):
-            owners, local = self.layout.place(rows + piece * self.layout.num_rows)
-            pieces.append(self.array[owners * self.layout.local_rows + local])
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1)
+        return self.rows[first:last]
 
     def check(self) -> None:
-        """Do nothing: Orbax checks what it reads."""
+        """Do nothing."""

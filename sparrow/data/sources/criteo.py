@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
+from sparrow import fields
 from sparrow.data.errors import DataError
 from sparrow.data.features import Feature, IdFeature, RawFeature
 from sparrow.data.sources.base import Reader, Source, register_source
@@ -37,8 +38,7 @@ class Criteo(Source):
     chunk_bytes: int = 8 * 2**20
 
     def __post_init__(self) -> None:
-        if self.part not in ("train", "test"):
-            raise ValueError(f"source 'criteo': part must be 'train' or 'test', got {self.part!r}")
+        fields.choice("source 'criteo': part", self.part, ("train", "test"))
         if self.part == "test" and self.days is not None:
             raise ValueError("source 'criteo': days belong to the terabyte logs, which have no part 'test'")
 

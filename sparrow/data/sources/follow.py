@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sparrow import fields
 from sparrow.data.errors import DataError
 from sparrow.data.sources.any_source import source_of
 from sparrow.data.sources.base import Reader, Source, register_source
@@ -56,8 +57,7 @@ class Follow(Growing):
             raise ValueError("source 'follow': give either path or source")
         if not isinstance(getattr(self.files, "path", None), str):
             raise ValueError("source 'follow': source needs one path, with a pattern for files to come")
-        if self.bad_files not in ("error", "skip"):
-            raise ValueError(f"source 'follow': bad_files must be 'error' or 'skip', got {self.bad_files!r}")
+        fields.choice("source 'follow': bad_files", self.bad_files, ("error", "skip"))
         self.check_seconds("follow", "poll_seconds")
 
     @property

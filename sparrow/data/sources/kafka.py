@@ -74,14 +74,12 @@ class Kafka(Growing):
     def __post_init__(self) -> None:
         if isinstance(self.topics, str) or not self.topics:
             raise ValueError(f"source 'kafka': topics must be a list of names, got {self.topics!r}")
-        if self.format not in _PARSERS:
-            raise ValueError(f"source 'kafka': format must be one of {', '.join(_PARSERS)}, got {self.format!r}")
+        fields.choice("source 'kafka': format", self.format, _PARSERS)
         if (self.columns is None) == (self.format == "csv"):
             raise ValueError("source 'kafka': columns are the names of the columns of csv, and of no other format")
         if (self.schema is None) == (self.format == "avro"):
             raise ValueError("source 'kafka': schema is the file of an Avro schema, for avro and no other format")
-        if self.start not in ("earliest", "latest"):
-            raise ValueError(f"source 'kafka': start must be 'earliest' or 'latest', got {self.start!r}")
+        fields.choice("source 'kafka': start", self.start, ("earliest", "latest"))
         fields.integer("source 'kafka': chunk_rows", self.chunk_rows)
         self.check_seconds("kafka", "chunk_seconds", "idle_partition_seconds")
         for column, kind in self.types.items():
