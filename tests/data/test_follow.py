@@ -150,9 +150,9 @@ def test_a_file_that_was_changed(tmp_path):
 
 
 def test_damaged_files(tmp_path):
-    (tmp_path / "0.parquet").write_bytes(b"nothing")
+    (tmp_path / "0.parquet").write_bytes(b"\0\1\2\3nothing")
     put(tmp_path / "1.parquet", range(4))
-    (tmp_path / "2.parquet").write_bytes(b"nothing")
+    (tmp_path / "2.parquet").write_bytes(b"\0\1\2\3nothing")
     with pytest.raises(DataError, match=r"0.parquet: is not a Parquet file"):
         items_of(followed(tmp_path))
     pipeline = pipeline_of(followed(tmp_path, bad_files="skip"), FEATURES, ["click"], batch_size=4)
