@@ -287,9 +287,9 @@ def test_a_save_does_not_wait_for_the_removal_of_old_ones(tmp_path, monkeypatch)
         return removed[-1]
 
     monkeypatch.setattr(folders, "remove", slow)
-    for link in (False, False):
+    for link in (False, True):
         run.train()
-        run.save(link)
+        run.save(link, compact_after=1)
     assert began.wait(60)
     run.train()
     run.save()
