@@ -254,6 +254,8 @@ class Index(abc.ABC):
         lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
         if len(lists) != queries:
             raise ValueError(f"exclude has {len(lists)} lists for {queries} queries; give one list per query")
+        if not pa.types.is_null(lists.type) and not lists.type.num_fields:
+            raise ValueError(f"exclude must hold a list of ids for each query, got {lists.type}; write [['a'], ['b']]")
         if pa.types.is_null(lists.type) or pa.types.is_null(lists.type.value_type):
             return Excluded(np.zeros(queries + 1, np.int64), np.zeros(0, np.int64))
         owners = pc.list_parent_indices(lists).to_numpy().astype(np.int64)

@@ -90,6 +90,7 @@ def test_the_table_has_keys_items_scores_and_ranks():
         (lambda held: held.search(np.ones((1, 8)), 2, where={"year": "x"}), "attribute 'year' holds int64"),
         (lambda held: held.search(np.ones((1, 8)), 2, where={"year": {"from": 3}}), "a range of 'year' is"),
         (lambda held: held.search(np.ones((1, 8)), 2, exclude=[[1], [2]]), "exclude has 2 lists for 1 queries"),
+        (lambda held: held.search(np.ones((1, 8)), 2, exclude=[1]), "exclude must hold a list of ids for each query"),
         (lambda held: held.search(np.ones((1, 8)), 2, allow=["x"]), "ids of items are of type int64"),
         (lambda held: ItemIndex(pa.array([1, 1]), held.vectors[:2]), "the item 1 is in the catalog more than once"),
         (lambda held: ItemIndex(pa.array([1, None]), held.vectors[:2]), "1 items have no id"),
