@@ -46,13 +46,13 @@ class GroupedMetric(RowMetric):
         if length(columns) < LARGE:
             return {**self._summary(columns), **faults}
         # Parts of all rows of some groups stay in the cache while they are sorted, each in a thread of its own.
-        owners = owner(columns["key_low"], columns.get("key_high"), PARTS).astype(np.uint8)
-
-        def summary(part: int) -> Summary:
-            rows = np.flatnonzero(owners == part)
-            return self._summary({name: column[rows] for name, column in columns.items()})
-
         with concurrent.futures.ThreadPoolExecutor(PARTS, "sparrow-metrics") as pool:
+            owners = np.concatenate(list(pool.map(_owners, state.chunks)))
+
+            def summary(part: int) -> Summary:
+                rows = np.flatnonzero(owners == part)
+                return self._summary({name: column[rows] for name, column in columns.items()})
+
             parts = list(pool.map(summary, range(PARTS)))
         return {**{name: sum(part[name] for part in parts) for name in parts[0]}, **faults}
 
@@ -92,6 +92,11 @@ class GroupedMetric(RowMetric):
         parts = [{name: pieces[part] for name, pieces in split.items()} for part in range(processes)]
         faults = [state.faults, *(np.zeros_like(state.faults) for _ in range(processes - 1))]
         return [RowState((part,), fault) for part, fault in zip(parts, faults, strict=True)]
+
+
+def _owners(columns: Columns) -> NDArray[np.uint8]:
+    """Return the part that each row belongs to."""
+    return owner(columns["key_low"], columns.get("key_high"), PARTS).astype(np.uint8)
 
 
 @register_metric("grouped_auc")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -27,6 +27,8 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 AHEAD: Final = 4
 """Batches that the device is given before the results of the first are taken."""
+GROUP: Final = 2**17
+"""The least rows of a row group."""
 
 
 def predict(
@@ -69,12 +71,24 @@ def write(output: str | AnyPath, predicted: Predicted[Any] | _ByUser) -> int:
         tables = stack.enter_context(contextlib.closing(predicted.tables()))
         partial = stack.enter_context(_one_line(path))
         writer: Any = None
-        for table in tables:
+        for table in _together(tables):
             if writer is None:
                 writer = stack.enter_context(pq.ParquetWriter(partial, table.schema, use_dictionary=repeated))
             writer.write_table(table)
             rows += table.num_rows
     return rows
+
+
+def _together(tables: Iterable[Any]) -> Iterator[Any]:
+    """Yield the tables, small ones together: each that is written becomes a row group."""
+    held: list[Any] = []
+    for table in tables:
+        held.append(table)
+        if sum(own.num_rows for own in held) >= GROUP:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
 
 
 class Predicted(Generic[T]):

@@ -14,7 +14,7 @@
 namespace sparrow {
 namespace {
 
-constexpr int64_t LEAST = 1 << 16, HUGE_PAGE = 1 << 21;
+constexpr int64_t LEAST = 1 << 16;
 constexpr int64_t MOST_IDLE = int64_t{1} << 30;
 constexpr int64_t MOST = int64_t{1} << 46;  // bytes of a piece
 
@@ -54,11 +54,7 @@ void* pool_take(int64_t size) {
     }
   }
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return nullptr;
-#if defined(MADV_HUGEPAGE)
-  if (size >= HUGE_PAGE) madvise(memory, size, MADV_HUGEPAGE);
-#endif
-  return memory;
+  return memory == MAP_FAILED ? nullptr : on_large_pages(memory, size);
 }
 
 void pool_give(void* memory, int64_t size) {
