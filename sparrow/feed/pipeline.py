@@ -137,6 +137,7 @@ class Pipeline(Generic[T]):
         fingerprint = self._reader.fingerprint
         if self._negatives is not None:
             fingerprint += f" with negatives {self._negatives.fingerprint}"
+        self._memory = Memory(batching.memory_ahead)
         self._reading = Reading(self._reader, converter, batching, self.stages)
         self._start = self._at = Position(source=fingerprint, seed=batching.seed, shuffle_rows=batching.shuffle_rows)
         self.skipped = self.late = 0
@@ -222,7 +223,7 @@ class Pipeline(Generic[T]):
         begin = tuple(SharePosition(0, 0, 0, 0) for _ in start.shares)
         self._start = dataclasses.replace(start, epoch=0, chunk=0, row=0, batches=0, skipped=0, shares=begin)
         self._at, self.skipped = start, start.skipped
-        memory = Memory(self.batching.memory_ahead)
+        memory = self._memory = Memory(self.batching.memory_ahead, self._memory.chunk)
         seen: dict[int, Window] = {}  # the last window of each share
         with contextlib.ExitStack() as stack:
             crew = None

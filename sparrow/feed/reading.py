@@ -43,14 +43,16 @@ class WaitInterrupted(Exception):
 class Memory:
     """A count of the bytes that rows made ahead take, shared by threads.
 
+    ``chunk``: the bytes of the largest chunk so far, which are reserved for others; 0: none was read.
+
     >>> memory = Memory(10)
     >>> memory.add(8)
     >>> memory.fits(3), memory.most
     (False, 8)
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, limit: int, chunk: int = 0) -> None:
+        self.limit, self.chunk = limit, chunk
         self.used = self.most = 0
         self._lock = threading.Lock()
 
@@ -189,7 +191,6 @@ class Chunks:
         """
         self._convert, self._order, self._crew, self._memory = convert, order, crew, memory
         self._begun: deque[tuple[Job[tuple[Block, int]], int]] = deque()  # and the memory reserved for each
-        self._largest = 0
 
     def next(self) -> tuple[Block, int, int]:
         """Return the rows of the next chunk, the number of malformed ones, and the memory reserved for them."""
@@ -201,7 +202,7 @@ class Chunks:
         rows, bad = job.result()
         nbytes = COPIES * rows.nbytes
         self._memory.add(nbytes - reserved)
-        self._largest = max(self._largest, nbytes)
+        self._memory.chunk = max(self._memory.chunk, nbytes)
         return rows, bad, nbytes
 
     def _begin(self, must: bool = False) -> bool:
@@ -211,16 +212,18 @@ class Chunks:
         chunk = next(self._order, None)
         if chunk is None:
             return False
-        self._memory.add(self._largest)
-        self._begun.append((do(self._crew, functools.partial(self._convert, *chunk), urgent=False), self._largest))
+        reserved = self._memory.chunk
+        self._memory.add(reserved)
+        self._begun.append((do(self._crew, functools.partial(self._convert, *chunk), urgent=False), reserved))
         return True
 
     def _may_begin(self) -> bool:
-        """Return whether a thread is free, and there is memory. The first chunk's size is the estimate for others."""
-        if self._crew is None or not self._largest:
+        """Return whether a thread is free, and there is memory. The largest chunk's size is the estimate for others."""
+        largest = self._memory.chunk
+        if self._crew is None or not largest:
             return False
-        least = AHEAD if self._largest <= SMALL else 1
-        return len(self._begun) < max(2 * self._crew.size, least) and self._memory.fits(self._largest)
+        least = AHEAD if largest <= SMALL else 1
+        return len(self._begun) < max(2 * self._crew.size, least) and self._memory.fits(largest)
 
 
 @dataclasses.dataclass(frozen=True)

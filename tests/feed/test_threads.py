@@ -184,6 +184,21 @@ def test_few_threads_are_further_ahead_in_small_chunks(monkeypatch, small, most)
     assert max(begun) == most - 1  # besides the one that was waited for
 
 
+def test_all_threads_begin_at_once_where_the_size_of_chunks_is_known(monkeypatch):
+    """The first time, one chunk is read to learn it."""
+    made, begun, next_ = pipeline(threads=3), [], Chunks.next
+
+    def counted(self):
+        begun.append(self._memory.chunk)
+        return next_(self)
+
+    monkeypatch.setattr(Chunks, "next", counted)
+    expected = items(made)
+    chunks = len(begun)
+    assert items(made) == expected
+    assert begun[0] == 0 < begun[chunks] == max(begun)
+
+
 class Grouped(Prepare):
     """Batches by threes, or one by one where the first of them holds ``odd``."""
 
