@@ -58,14 +58,6 @@ struct Span {
   int64_t size;
 };
 
-// Entries of one page of a Parquet file, as they are in it; none is missing.
-struct Segment {
-  const uint8_t* in;
-  const uint8_t* end;
-  int64_t count;
-  int width;  // bits of each place in the dictionary; -1: they are values
-};
-
 // An Arrow array without nesting. `type` is Arrow's own letter; a dictionary's words are held besides the indices.
 struct Leaf {
   char type = 0;
@@ -78,8 +70,6 @@ struct Leaf {
   int64_t offset = 0, length = 0;
   std::vector<Leaf> words;  // the words of a dictionary; at most one
   bool is_checked = false;  // whether every place in the dictionary is known to be one
-  std::vector<Segment> segments;  // not empty: the entries are in pages, and `data` is null until `unfold` (paged.h)
-  std::vector<Leaf> partly;       // the words of the segments that have places, where others have values; at most one
 
   bool is_text() const { return is_one_of(type, "uU"); }
   bool is_missing(int64_t i) const {

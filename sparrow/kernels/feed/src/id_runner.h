@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "entries.h"
-#include "paged.h"
 #include "row_map.h"
 #include "runner.h"
 
@@ -86,7 +84,7 @@ inline bool weighted_bags(const Step& step, const Flat& flat, const Weights& wei
 class IdRunner : public Runner {
  public:
   explicit IdRunner(const Work& work)
-      : Runner(work), scratch_(work.scratch), map_(step_), by_word_(scratch_), weights_by_word_(scratch_) {
+      : Runner(work), map_(step_), by_word_(work.scratch), weights_by_word_(work.scratch) {
     if (step_.weight_separator != nullptr) {
       weight_separator_ = {step_.weight_separator, static_cast<size_t>(step_.weight_separator_size)};
     }
@@ -95,14 +93,6 @@ class IdRunner : public Runner {
   bool run(int64_t begin, int64_t end) override {
     const Column& column = *columns_[0];
     const Leaf& leaf = column.entries;
-    if (begin == 0 && is_in_pages()) pages_ = std::make_unique<Pages>(leaf);
-    if (pages_ != nullptr) {
-      bool is_damaged = false;
-      if (from_pages(begin, end, is_damaged)) return true;
-      if (is_damaged) return false;
-      pages_ = nullptr;
-    }
-    if (!unfolded()) return false;
     const bool is_plain = !column.is_list && leaf.words.empty() && leaf.valid == nullptr;
     if (is_plain && !step_.is_ragged && step_.mapping != VOCABULARY) {
       if (leaf.type == 'i') return plain<int32_t>(begin, end);
@@ -121,14 +111,6 @@ class IdRunner : public Runner {
   }
 
  protected:
-  // Writes entries that are in pages to memory. False: they are damaged.
-  bool unfolded() {
-    for (Column* own : columns_) {
-      if (!unfold(own->entries, scratch_)) return false;
-    }
-    return true;
-  }
-
   // Finds the entries of a block of rows, and makes space for their rows. False: the reference must look.
   bool flattened(int64_t begin, int64_t end) {
     if (!flatten(*columns_[0], separator_, begin, end, flat_)) return false;
@@ -151,7 +133,6 @@ class IdRunner : public Runner {
 
   bool pooled(int64_t begin, int64_t end) { return step_.is_weighted ? weighted(begin, end) : bags(end - begin); }
 
-  Scratch& scratch_;
   std::vector<uint8_t> states_;
   std::vector<int32_t> rows_;
 
@@ -161,53 +142,6 @@ class IdRunner : public Runner {
     if (static_cast<int64_t>(states_.size()) >= count) return;
     states_.resize(count);
     rows_.resize(count);
-  }
-
-  // Whether entries can be read from their pages, block by block.
-  bool is_in_pages() {
-    const Leaf& leaf = columns_[0]->entries;
-    if (leaf.segments.empty() || leaf.data != nullptr || step_.is_weighted || !weight_separator_.empty()) return false;
-    if (!leaf.words.empty()) return is_by_word();
-    if (step_.mapping == VOCABULARY || !separator_.empty()) return false;
-    if (leaf.partly.empty()) return true;
-    const Leaf& words = leaf.partly[0];
-    int32_t* rows = scratch_.array<int32_t>(words.length);
-    by_word_.use(rows);
-    return words.type == 'i' ? map_.plain(static_cast<const int32_t*>(words.data), words.length, rows)
-                             : map_.plain(static_cast<const int64_t*>(words.data), words.length, rows);
-  }
-
-  // False: the entries must be unfolded, or are damaged.
-  bool from_pages(int64_t begin, int64_t end, bool& is_damaged) {
-    const Column& column = *columns_[0];
-    const int64_t count = column.is_list ? column.start(end) - column.start(begin) : end - begin;
-    int32_t* rows = out();
-    if (step_.is_ragged) {
-      reserve(count);
-      rows = rows_.data();
-    }
-    if (!column.is_list && step_.is_ragged) return false;
-    const bool is_narrow = column.entries.type == 'i';
-    const bool is_read = pages_->read(
-        count,
-        [&](const int32_t* places, int64_t own) {
-          gather(by_word_.words(), places, own, rows);
-          rows += own;
-          return true;
-        },
-        [&](const uint8_t* values, int64_t own) {
-          const bool is_good = is_narrow ? plain_values<int32_t>(values, own, rows) : plain_values<int64_t>(values, own, rows);
-          rows += own;
-          return is_good;
-        },
-        is_damaged);
-    if (!is_read || !step_.is_ragged) return is_read;
-    const bool is_plain = step_.max_length == 0 && step_.default_row == NO_ROW;
-    if (is_plain && (all_rows_ || step_.keeps_missing || are_all_rows(rows_.data(), count))) {
-      return lists_as_they_are(begin, end);
-    }
-    set_lengths(begin, end);
-    return bags(end - begin) || (is_damaged = true, false);
   }
 
   // Lists whose every entry stays.
@@ -224,14 +158,6 @@ class IdRunner : public Runner {
       lengths[row - begin] = static_cast<int32_t>(column.start(row + 1) - column.start(row));
     }
     return true;
-  }
-
-  // Values in any place of memory.
-  template <class T>
-  bool plain_values(const uint8_t* values, int64_t count, int32_t* rows) const {
-    T aligned[Pages::AT_ONCE];
-    std::memcpy(aligned, values, count * sizeof(T));
-    return map_.plain(aligned, count, rows);
   }
 
   void set_lengths(int64_t begin, int64_t end) {
@@ -354,7 +280,6 @@ class IdRunner : public Runner {
   }
 
   RowMap map_;
-  std::unique_ptr<Pages> pages_;  // null: entries are in memory
   std::string_view weight_separator_;
   std::vector<Span> after_;
   std::vector<uint8_t> weight_states_;

@@ -52,9 +52,7 @@ class ColumnDecoder {
       return false;
     }
     leaf_.type = all_in_dictionary_ ? 'i' : type() == 'b' ? 'C' : type();
-    // Integers and places stay in their pages while none is missing.
-    is_paged_ = all_in_dictionary_ || (is_one_of(type(), "il") && !is_narrow());
-    if (!is_paged_) make_values();
+    make_values();
     PageWalk walk = pages();
     while (walk.next()) {
       const bool is_words = walk.header.type == DICTIONARY_PAGE;
@@ -69,12 +67,9 @@ class ColumnDecoder {
     }
     leaf_.length = entries_;
     if (is_narrow() && !(fits(words_.data, words_.length) && (all_in_dictionary_ || fits(values_, entries_)))) return false;
-    if (is_paged_ && leaf_.segments.empty()) make_values();
     if (all_in_dictionary_) {
       leaf_.words.push_back(words_);
       leaf_.is_checked = true;
-    } else if (is_paged_ && words_.length > 0) {
-      leaf_.partly.push_back(words_);
     }
     return true;
   }
@@ -109,23 +104,6 @@ class ColumnDecoder {
     } else {
       leaf_.data = values_;
     }
-  }
-
-  // From here on, entries are written to memory, the ones before included.
-  bool leave_pages() {
-    if (!is_paged_) return true;
-    is_paged_ = false;
-    make_values();
-    std::vector<Segment> before;
-    before.swap(leaf_.segments);
-    const int64_t last = entries_;
-    entries_ = 0;
-    for (const Segment& own : before) {
-      const bool is_read = own.width < 0 ? plain(own.in, own.end, own.count) : places(own.in, own.end, own.width, own.count);
-      if (!is_read) return false;
-      entries_ += own.count;
-    }
-    return entries_ == last;
   }
 
   // Whether the pages are as the footer has them; finds out whether every value is a place in the dictionary.
@@ -215,13 +193,10 @@ class ColumnDecoder {
     Hybrid repetitions(levels[0], level_ends[0], 1);
     if (most_ == 0 || definitions.is_run_of(most_, count)) {
       if (from_.is_list && !whole_lists(repetitions, count)) return false;
-      if (!(is_paged_ ? segment(header.encoding, in, in_end, count) : values(header.encoding, in, in_end, count))) {
-        return false;
-      }
+      if (!values(header.encoding, in, in_end, count)) return false;
       entries_ += count;
       return true;
     }
-    if (!leave_pages()) return false;
     uint8_t* defined = scratch_.array<uint8_t>(count + 8);
     if (!definitions.read(count, defined)) return false;
     const int64_t first = entries_;
@@ -378,19 +353,6 @@ class ColumnDecoder {
     return is_place(encoding) ? has_words_ && (in == in_end || *in <= 32) : encoding == PLAIN;
   }
 
-  // `count` values that stay in their page.
-  bool segment(int64_t encoding, const uint8_t* in, const uint8_t* in_end, int64_t count) {
-    if (count == 0) return is_known(encoding, in, in_end);
-    if (is_place(encoding)) {
-      if (in >= in_end || *in > 32 || words_.length == 0) return false;
-      leaf_.segments.push_back({in + 1, in_end, count, *in});
-      return true;
-    }
-    if (encoding != PLAIN || count * width() > in_end - in) return false;
-    leaf_.segments.push_back({in, in_end, count, -1});
-    return true;
-  }
-
   // `count` values, to the places from `entries_` on.
   bool values(int64_t encoding, const uint8_t* in, const uint8_t* in_end, int64_t count) {
     if (count == 0) return is_known(encoding, in, in_end);
@@ -399,11 +361,15 @@ class ColumnDecoder {
   }
 
   bool places(const uint8_t* in, const uint8_t* in_end, int width, int64_t count) {
-    int32_t* places = reinterpret_cast<int32_t*>(values_) + entries_;
-    if (!all_in_dictionary_) places = scratch_.array<int32_t>(count + 8);
-    if (!Hybrid(in, in_end, width).read(count, places)) return false;
-    if (largest(places, count) >= static_cast<uint64_t>(words_.length)) return false;
-    return all_in_dictionary_ || look_up(places, count);
+    Hybrid codes(in, in_end, width);
+    int32_t some[AT_ONCE + 8];
+    for (int64_t at = entries_, own; count > 0; count -= own, at += own) {
+      own = std::min(count, AT_ONCE);
+      int32_t* places = all_in_dictionary_ ? reinterpret_cast<int32_t*>(values_) + at : some;
+      if (!codes.read(own, places) || largest(places, own) >= static_cast<uint64_t>(words_.length)) return false;
+      if (!all_in_dictionary_) look_up(places, own, at);
+    }
+    return true;
   }
 
   bool plain(const uint8_t* in, const uint8_t* in_end, int64_t count) {
@@ -418,21 +384,22 @@ class ColumnDecoder {
     return true;
   }
 
-  bool look_up(const int32_t* places, int64_t count) {
+  // Writes the words at some places, to the entries from `first` on.
+  void look_up(const int32_t* places, int64_t count, int64_t first) {
     switch (stride()) {
-      case 4: return copy_words<uint32_t>(static_cast<const uint32_t*>(words_.data), places, count);
-      case 8: return copy_words<uint64_t>(static_cast<const uint64_t*>(words_.data), places, count);
-      default: return copy_words<Span>(words_.spans, places, count);
+      case 4: return copy_words<uint32_t>(words_.data, places, count, first);
+      case 8: return copy_words<uint64_t>(words_.data, places, count, first);
+      default: return copy_words<Span>(words_.spans, places, count, first);
     }
   }
 
   template <class T>
-  bool copy_words(const T* words, const int32_t* places, int64_t count) {
-    T* out = reinterpret_cast<T*>(values_) + entries_;
-    for (int64_t i = 0; i < count; ++i) std::memcpy(out + i, words + places[i], sizeof(T));
-    return true;
+  void copy_words(const void* words, const int32_t* places, int64_t count, int64_t first) {
+    T* out = reinterpret_cast<T*>(values_) + first;
+    for (int64_t i = 0; i < count; ++i) std::memcpy(out + i, static_cast<const T*>(words) + places[i], sizeof(T));
   }
 
+  static constexpr int64_t AT_ONCE = 1024;  // places, which stay in the cache
   const EncodedColumn& from_;
   const int64_t rows_;
   Scratch& scratch_;
@@ -440,7 +407,7 @@ class ColumnDecoder {
   Leaf& leaf_;
   int most_ = 0, entry_level_ = 0;
   bool all_in_dictionary_ = true;
-  bool is_paged_ = false, has_words_ = false;
+  bool has_words_ = false;
   Leaf words_;
   uint8_t* values_ = nullptr;
   uint8_t* valid_ = nullptr;

@@ -16,7 +16,6 @@ class RawRunner : public IdRunner {
   explicit RawRunner(const Work& work) : IdRunner(work), read_(work.scratch) {}
 
   bool run(int64_t begin, int64_t end) override {
-    if (!unfolded()) return false;
     const Column& column = *columns_[0];
     const Leaf& leaf = column.entries;
     if (!step_.is_ragged && leaf.type == 'l' && leaf.words.empty() && leaf.valid == nullptr && !column.is_list) {
