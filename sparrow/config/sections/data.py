@@ -233,7 +233,7 @@ class Data(Section):
     of each. The order of examples depends on it. Unless given, the number of processes when the run begins."""
     ahead: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Batches that are made early, in the background. Unless given, two more groups of them than threads: small batches
-    of single ids are made in groups of up to 16."""
+    are made in groups of up to 16."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Threads that read and convert; the cores of the machine less two, at least one, unless given."""
     memory_ahead: Annotated[int, Field(ge=1)] = 2**31
