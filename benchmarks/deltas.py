@@ -6,8 +6,8 @@
 deltas, each when the one before is on disk, then a complete checkpoint. The deltas stand on a checkpoint whose tables
 are files of holes, so that the disk holds all rows once; nothing is timed of that one. A thread notes when each step is
 done on the device. The stall is the longest time between two steps from the call that saves until the checkpoint is on
-disk, less the median of the steps before. The first delta compiles. Beside each are the seconds of its parts;
-everything is written to a folder in FOLDER, and removed.
+disk and old ones are removed, less the median of the steps before. Beside each are the seconds of its parts; everything is written to a folder
+in FOLDER, and removed.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def run_config(rows: int, dim: int, batch: int, keep: int) -> config.Config:
             "tasks": {"click": {"label": "label", "losses": ["binary_cross_entropy"], "metrics": []}},
             "train": {
                 "batch_size": batch,
+                "steps_per_call": 1,
                 "steps": 1_000_000_000,
                 "log_every_steps": 1_000_000,
                 "traffic": 0,
@@ -115,6 +116,7 @@ class Parts:
             "(to host, sorted, written)": (folders, "write_link"),
             "(write)": (writer.PartFile, "write"),
             "(sync)": (writer.PartFile, "finish"),
+            "(give back)": (folders, "give_back"),
         }
         with contextlib.ExitStack() as stack:
             for name, (holder, attribute) in inside.items():
@@ -190,7 +192,8 @@ class Sequence:
             shutil.rmtree(self._folder.parent.parent, ignore_errors=True)
             os._exit(1)
         if self._now is not None:
-            if self._on_disk is not None and len(self.times.done) >= self._ready:
+            is_tidy = saver._checkpoints._tidying.done()
+            if self._on_disk is not None and is_tidy and len(self.times.done) >= self._ready:
                 self._show(*self._now, self._on_disk)
                 self._now, self._ready = None, loop.steps + BEFORE
             elif self._on_disk is None:
@@ -221,7 +224,7 @@ class Sequence:
             return
         times = self.times
         before = statistics.median(times.gaps(began - 1e9, began)[-BEFORE:-2])
-        stall = max(times.gaps(began, on_disk)) - before
+        stall = max(times.gaps(began, time.perf_counter())) - before
         at_call = max(times.gaps(began, began + in_call)) - before
         size = sum(path.stat().st_size for path in (self._folder / str(step)).rglob("*") if path.is_file())
         print(f"{kind:9} stall {1000 * stall:8.1f} ms (by the call {1000 * at_call:.1f})  ", end="")
