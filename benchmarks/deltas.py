@@ -6,8 +6,8 @@
 deltas, each when the one before is on disk, then a complete checkpoint. The deltas stand on a checkpoint whose tables
 are files of holes, so that the disk holds all rows once; nothing is timed of that one. A thread notes when each step is
 done on the device. The stall is the longest time between two steps from the call that saves until the checkpoint is on
-disk and old ones are removed, less the median of the steps before. Beside each are the seconds of its parts; everything is written to a folder
-in FOLDER, and removed.
+disk and old ones are removed, less the median of the steps before. Beside each are the seconds of its parts; everything
+is written to a folder in FOLDER, and removed.
 """
 
 from __future__ import annotations
