@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from sparrow.registry import dump_yaml, nearest
 TARGETS: Final = ("label", "target", "click", "clicked", "is_click", "y", "like", "liked", "buy", "purchase", "rating")
 """Columns that look like the thing to predict."""
 COMMENTS: Final = {
+    "split": "a tenth of the rows is held out to evaluate on, unless share names another part",
     "epochs": "training ends earlier, after evaluations without a gain",
     "sparse_optimizer": "of the tables",
     "table_optimizers": "of the tables of the linear part",
@@ -106,7 +107,7 @@ def _text(path: Path, made: Guess) -> str:
         f"# A first config for {path.name}, guessed from its rows, the first {SAMPLE:,} where it has more.",
         "# Read the guesses, and change what you know better.",
         "data:",
-        *(f"  {name}: {_flow(value)}" for name, value in data.items()),
+        *_fields(data, COMMENTS),
         "  features:",
     ]
     for reading in made.readings:
@@ -115,14 +116,18 @@ def _text(path: Path, made: Guess) -> str:
         else:
             lines.append(f"    - {_flow(features.pop(reading.feature.name))}    # {reading.words}")
     lines += [f"    - {_flow(feature)}    # the events before, in their order" for feature in features.values()]
-    comments = {("train", name): words for name, words in COMMENTS.items()}
-    comments |= {("tasks", target.column): target.words for target in made.targets}
+    comments = {"train": COMMENTS, "tasks": {target.column: target.words for target in made.targets}}
     for section, values in plain.items():
-        lines.append(f"{section}:")
-        for name, value in values.items():
-            comment = comments.get((section, name), "")
-            lines.append(f"  {_flow(name)}: {_flow(value)}" + (f"    # {comment}" if comment else ""))
+        lines += [f"{section}:", *_fields(values, comments.get(section, {}))]
     return "\n".join(lines) + "\n"
+
+
+def _fields(values: Mapping[str, Any], comments: Mapping[str, str]) -> list[str]:
+    """Return the lines of the fields of a section, with the comments on them."""
+    return [
+        f"  {_flow(name)}: {_flow(value)}" + f"    # {comments.get(name)}" * (name in comments)
+        for name, value in values.items()
+    ]
 
 
 def _flow(value: Any) -> str:
