@@ -29,13 +29,11 @@ class Cached(NamedTuple):
       slots: the map from rows of the stack to slots, which are rows of the arrays on the device.
       clock: () int32, updates so far, made or skipped: rows that were used since the last one stay.
       address: (2,) uint32, of the records in host memory.
-      moving: within a step, rows that are on their way.
     """
 
     slots: ids.IdState
     clock: jax.Array
     address: jax.Array
-    moving: Any = ()
 
 
 class Cache:
@@ -83,28 +81,9 @@ class Cache:
         if when is not None:
             segments = jnp.where(when, segments, -1)
         made = self._ids.assign(self.settings, held.slots, _words(rows), segments, held.clock)
-        arrays, held = self._swapped(arrays, held, made, ahead=False)
-        return arrays, held, made.rows
-
-    def prefetch(self, arrays: Arrays, held: Cached, rows: jax.Array, when: jax.Array) -> tuple[Arrays, Cached]:
-        """Bring rows of the next step into the cache beside this one, whose rows stay; none where they do not fit."""
-        segments = jnp.where(when & (held.slots.short.max() == 0), self._tables(rows), -1)
-        made = self._ids.assign(self.settings, held.slots, _words(rows), segments, held.clock)
-        made = made._replace(state=made.state._replace(short=held.slots.short))
-        return self._swapped(arrays, held, made, ahead=True)
-
-    def _swapped(self, arrays: Arrays, held: Cached, made: Any, ahead: bool) -> tuple[Arrays, Cached]:
         given = [arrays[name] for name in self._shapes]
-        moved, moving = self._moves.swap(
-            *(self.layout, given, held.address, self.stack.num_rows, made.fresh, made.gone, held.moving, ahead)
-        )
-        return dict(zip(self._shapes, moved, strict=True)), held._replace(slots=made.state, moving=moving)
-
-    def finish(self, arrays: Arrays, held: Cached) -> tuple[Arrays, Cached]:
-        """Wait for rows that are on their way, and count an update: the end of a step."""
-        given = [arrays[name] for name in self._shapes]
-        settled = self._moves.finish(self.layout, given, held.address, self.stack.num_rows, held.moving)
-        return dict(zip(self._shapes, settled, strict=True)), held._replace(clock=held.clock + 1, moving=())
+        moved = self._moves.swap(self.layout, given, held.address, self.stack.num_rows, made.fresh, made.gone)
+        return dict(zip(self._shapes, moved, strict=True)), held._replace(slots=made.state), made.rows
 
     def find(self, held: Cached, rows: jax.Array) -> jax.Array:
         """(N,) int32: the slots of rows of the stack; the number of slots for a row that has none."""
@@ -112,16 +91,9 @@ class Cache:
 
     def read(self, table: jax.Array, held: Cached, rows: jax.Array) -> jax.Array:
         """(N, dim): rows of the stack, wherever they are; nothing changes."""
-        slots = self._arrived(held, self.find(held, rows))
+        slots = self.find(held, rows)
         made: jax.Array = self._moves.read(self.layout, table, held.address, self.stack.num_rows, rows, slots)
         return made
-
-    def _arrived(self, held: Cached, slots: jax.Array) -> jax.Array:
-        """Return the slots, without those whose rows are on their way to the cache: the records have their values."""
-        if not held.moving or held.moving.coming is None:
-            return slots
-        late = jnp.zeros(self.settings.rows, bool).at[held.moving.coming.slots].set(True, mode="drop")
-        return jnp.where(late.at[slots].get(mode="fill", fill_value=False), self.settings.rows, slots)
 
     def table_rows(self, held: Cached) -> jax.Array:
         """(slots,) int32: the number that each cached row has in its own table."""
@@ -147,7 +119,7 @@ class Cache:
     def _store(self, arrays: Arrays, held: Cached) -> jax.Array:
         slots = jnp.arange(self.settings.rows, dtype=jnp.int32)
         ends = jnp.array([segment.end for segment in self.settings.segments], jnp.int32)
-        there = self._arrived(held, jnp.where(held.slots.last >= 0, slots, self.settings.rows))
+        there = jnp.where(held.slots.last >= 0, slots, self.settings.rows)
         every = ids.Changed(there, held.slots.ids, ends)
         given = [arrays[name] for name in self._shapes]
         made: jax.Array = self._moves.store(self.layout, given, held.address, self.stack.num_rows, every)

@@ -197,21 +197,6 @@ class Embedder:
             raise ValueError(problem)
         return new, batch
 
-    @property
-    def prefetches(self) -> bool:
-        """Return whether `prefetch` does anything: whether a table is in host memory apart from the device's."""
-        return any(stack.apart for stack in self.stacks)
-
-    def prefetch(self, state: EmbeddingState, batches: Sequence[PackedBatch], when: jax.Array) -> EmbeddingState:
-        """Bring rows in host memory that the next step will assign to a GPU, beside this one: call it after `assign`.
-
-        ``batches``: all of the next step. Rows of this step stay; where those of the next one do not fit beside them,
-        they come with its own `assign`. Nothing moves where ``when`` is false. Values never depend on it.
-        """
-        self._check_state(state)
-        work = self._work
-        return work.prefetch(state, batches, when) if batches and isinstance(work, OneDevice) else state
-
     def undo(self, state: EmbeddingState, batches: Sequence[PackedBatch], when: jax.Array) -> EmbeddingState:
         """Return the state as it was before `assign` gave ``batches``, all of one step, where ``when`` is true.
 

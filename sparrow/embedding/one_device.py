@@ -153,17 +153,6 @@ class OneDevice:
         state = dataclasses.replace(state, tables=tables, slots=slots, ids=held, caches=caches)
         return state, dataclasses.replace(batch, lookups=lookups, raw={}, cached=tuple(cached), undo=undo)
 
-    def prefetch(self, state: EmbeddingState, batches: Sequence[PackedBatch], when: jax.Array) -> EmbeddingState:
-        tables, slots, caches = dict(state.tables), dict(state.slots), dict(state.caches)
-        for name, cache in self._caches.items():
-            rows = jnp.concatenate([batch.lookups[name].ids for batch in batches])
-            if name in state.ids:
-                words = jnp.concatenate([batch.raw[name] for batch in batches])
-                rows = find(cache.stack.ids, self.backends[name].name, state.ids[name], words, rows, state.step)
-            arrays, caches[name] = cache.prefetch({"": tables[name], **slots[name]}, caches[name], rows, when)
-            tables[name], slots[name] = arrays.pop(""), arrays
-        return dataclasses.replace(state, tables=tables, slots=slots, caches=caches)
-
     def undone(self, state: EmbeddingState, batch: PackedBatch, when: jax.Array) -> EmbeddingState:
         tables, slots, held = dict(state.tables), dict(state.slots), dict(state.ids)
         for stack in self.stacks:
@@ -217,10 +206,7 @@ class OneDevice:
                 stack.scalars(state.step, state.seed, renumbered.get(stack.name)),
             )
             slots[stack.name] = dict(zip(names, new_slots, strict=True))
-        caches = {}
-        for name, held in state.caches.items():
-            arrays, caches[name] = self._caches[name].finish({"": tables[name], **slots[name]}, held)
-            tables[name], slots[name] = arrays.pop(""), arrays
+        caches = {name: held._replace(clock=held.clock + 1) for name, held in state.caches.items()}
         return dataclasses.replace(state, step=state.step + 1, tables=tables, slots=slots, caches=caches)
 
     def no_rows(self, stack: Stack) -> jax.Array:

@@ -105,12 +105,8 @@ def swap(
     records: int,
     fresh: Changed,
     gone: Changed,
-    moving: Any = (),
-    ahead: bool = False,
-) -> tuple[list[jax.Array], Any]:
-    """Store the rows ``gone`` of a cache to their records, and read the rows ``fresh`` from theirs.
-
-    Return the cache, and the rows that are on their way until `finish`: here none.
+) -> list[jax.Array]:
+    """Return the cache after its rows ``gone`` are stored to their records, and ``fresh`` ones read from theirs.
 
     Args:
       held: the layout of the records.
@@ -119,8 +115,6 @@ def swap(
       records: their number; others are left alone.
       fresh: slots of the cache, from an `assign` in which no id came back; their ids are numbers of records.
       gone: likewise.
-      moving: the rows that are on their way since an earlier call; () after `finish`.
-      ahead: the rows are used after `finish` alone.
     """
 
     def moved(address: Any, away: Any, old: Any, new: Any) -> Any:
@@ -130,13 +124,7 @@ def swap(
     old, slots = tuple(array.at[gone.rows].get(mode="clip") for array in arrays), arrays[0].shape[0]
     numbers = [record_numbers(changed, records, slots) for changed in (gone, fresh)]
     new = io_callback(moved, shapes, address, numbers[0], old, numbers[1])
-    made = [array.at[fresh.rows].set(rows, mode="drop") for array, rows in zip(arrays, new, strict=True)]
-    return made, ()
-
-
-def finish(held: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, moving: Any) -> list[jax.Array]:
-    """Return the cache once no row is on its way."""
-    return list(arrays)
+    return [array.at[fresh.rows].set(rows, mode="drop") for array, rows in zip(arrays, new, strict=True)]
 
 
 def store(held: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, gone: Changed) -> jax.Array:

@@ -14,7 +14,7 @@ import jax
 
 from sparrow.kernels import cache
 from sparrow.kernels.cuda import nvrtc, source
-from sparrow.kernels.cuda.plan import TARGET, TARGET_APART
+from sparrow.kernels.cuda.plan import TARGET
 from sparrow.kernels.cuda.source import Module
 from sparrow.kernels.device_kind import platform
 from sparrow.kernels.native import compiler
@@ -24,7 +24,6 @@ from sparrow.kernels.warning import warn_once
 OLDEST = 8.0  # compute capability of Ampere
 SYMBOLS = (
     TARGET,
-    TARGET_APART,
     "sparrow_cuda_instantiate",
     "sparrow_cuda_register",
     "sparrow_cuda_type_id",
@@ -184,9 +183,8 @@ def register(shim: ctypes.CDLL, platform: str) -> ctypes.CDLL:
     }
     jax.ffi.register_ffi_type("sparrow_cuda_programs", types, platform=platform)  # type: ignore[arg-type]
     instantiate = _capsule(shim.sparrow_cuda_instantiate)
-    for target in (TARGET, TARGET_APART):
-        handlers = {"instantiate": instantiate, "execute": _capsule(getattr(shim, target))}
-        jax.ffi.register_ffi_target(target, handlers, platform=platform)
+    handlers = {"instantiate": instantiate, "execute": _capsule(getattr(shim, TARGET))}
+    jax.ffi.register_ffi_target(TARGET, handlers, platform=platform)
     return shim
 
 

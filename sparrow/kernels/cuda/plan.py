@@ -6,9 +6,6 @@ Everything in it is known when JAX traces, because all shapes are static. An ope
   ZERO kind value offset size side
   FORK          later work on the side stream waits for the main stream
   JOIN          later work on the main stream waits for the side stream
-  APART         later work on the device's background stream waits for the main stream
-  LEFT          that work is complete: the call ends before it does
-  AWAIT         later work on the main stream waits for the background stream
   MAP kind value offset dim heads tokens rows     a tensor map; an argument of kind MAPPED has its number
 """
 
@@ -25,9 +22,8 @@ import numpy as np
 from sparrow.kernels.types import stand_in
 
 TARGET = "sparrow_cuda"  # the handler of src/shim.cc
-TARGET_APART = "sparrow_cuda_apart"  # for calls that leave work on the background stream: no CUDA graph can hold them
-LAUNCH, ZERO, FORK, JOIN, MAP, APART, LEFT, AWAIT = range(1, 9)
-MAIN, SIDE, BACKGROUND = range(3)  # streams
+LAUNCH, ZERO, FORK, JOIN, MAP = range(1, 6)
+MAIN, SIDE = range(2)  # streams
 INPUT, OUTPUT, NUMBER, NULL, MAPPED = 0, 1, 2, 3, 4
 CONTINUES = 16
 ALIGNMENT = 256  # bytes, of the parts of the scratch buffer
@@ -139,20 +135,6 @@ class Call:
         """Wait for the side stream."""
         self._switch(JOIN, MAIN)
 
-    def apart(self) -> None:
-        """Send the operations from here to `leave` to the background stream, where they go on after this call.
-
-        Their buffers must stay until a later call has waited for them: give them to it.
-        """
-        self._switch(APART, BACKGROUND)
-
-    def leave(self) -> None:
-        self._switch(LEFT, MAIN)
-
-    def wait(self) -> None:
-        """Wait for the operations that earlier calls have left to the background stream."""
-        self._switch(AWAIT, MAIN)
-
     def _switch(self, operation: int, stream: int) -> None:
         self.operations.append([operation])
         self.stream = stream
@@ -166,9 +148,7 @@ class Call:
         if self._scratch_size:
             self.output((self._scratch_size,), jnp.uint8)
         plan = [x for operation in self.operations for x in _with_scratch(operation, wanted)]
-        is_apart = any(operation[0] in (APART, AWAIT) for operation in self.operations)
-        target = TARGET_APART if is_apart else TARGET
-        call = jax.ffi.ffi_call(target, self.outputs, input_output_aliases=self.aliases, vmap_method=vmap_method)
+        call = jax.ffi.ffi_call(TARGET, self.outputs, input_output_aliases=self.aliases, vmap_method=vmap_method)
         results: Any = call(*self.inputs, keys=np.array(keys, np.int64), plan=np.array(plan, np.int64))
         return list(results)[:wanted]
 

@@ -51,7 +51,7 @@ SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
 LOOKUP = UPDATE = 0
 PAIRS, PAIRS_GRADIENT = range(2)
 NORM, NORM_GRADIENT = range(2)
-SWAP_LEAVE, SWAP_COME, SWAP_APART, SWAP_ARRIVE, SWAP_READ = range(5)
+SWAP_LEAVE, SWAP_MOVE, SWAP_READ = range(3)
 START, PUT_BACK = range(2)
 IDS = (
     *("ids_find", "ids_clear", "ids_index", "ids_mark", "ids_ask", "ids_count"),
@@ -128,8 +128,8 @@ def ids_module(tuned: tuning.IdsTuning) -> Module:
 def swap_module(vector: int, table: int, slot: int, vectors: int, numbers: int, record: int) -> Module:
     """Return the kernels that move rows of ``table`` chunks of ``vector`` words, and slots, to and from records."""
     macros = {"VECTOR": vector, "TABLE_CHUNKS": table, "SLOT_CHUNKS": slot, "NE": vectors, "NR": numbers}
-    source = text("types.cuh", "memory.cuh", "swap.cu")
-    kernels = ("swap_leave", "swap_come", "swap_apart", "swap_arrive", "swap_read")
+    source = text("types.cuh", "memory.cuh", "segments.cuh", "swap.cu")
+    kernels = ("swap_leave", "swap_move", "swap_read")
     return Module("swap", source, (*macros.items(), ("RECORD", record)), kernels, (0,) * len(kernels))
 
 

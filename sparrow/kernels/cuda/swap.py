@@ -6,24 +6,23 @@ import ctypes
 import math
 import mmap
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels.cuda import machine, source
+from sparrow.kernels.cuda import machine, source, tuning
+from sparrow.kernels.cuda.launches import add_sort, sort_passes
 from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number, table_and_slots, together
 from sparrow.kernels.ids.types import Changed
 from sparrow.kernels.ids.words import words_of
 from sparrow.kernels.records import Layout, record_numbers
 
 STAGED_BYTES = 1 << 26
-"""Memory of the device for rows that wait, in each direction; further ones move at once."""
-_THREADS, _THREADS_APART = 256, 1024  # as in src/swap.cu
+"""Memory of the device for rows that leave while others come; further ones are stored before."""
+_THREADS = 256  # as in src/swap.cu
 _BLOCKS = 8  # a multiprocessor
-_BLOCKS_APART = 16  # half of them in each direction
 
 
 class PinnedMemory:
@@ -56,75 +55,34 @@ class PinnedMemory:
     __del__ = close
 
 
-class Coming(NamedTuple):
-    """Rows on their way to a cache: their records and slots, and the memory where they wait."""
-
-    records: jax.Array
-    slots: jax.Array
-    staging: jax.Array
-
-
-class Moving(NamedTuple):
-    """Rows on their way, and the arrays that must stay until they are there."""
-
-    held: tuple[jax.Array, ...]
-    coming: Coming | None = None
-
-
 def swap(
-    layout: Layout,
-    arrays: Sequence[jax.Array],
-    address: jax.Array,
-    records: int,
-    fresh: Changed,
-    gone: Changed,
-    moving: Moving | tuple[()] = (),
-    ahead: bool = False,
-) -> tuple[list[jax.Array], Moving]:
-    """Bring rows into the cache; those that leave it are stored beside the work that follows, until `finish`.
-
-    Arrays that are donated are changed in place. ``ahead``: rows also come beside that work, and are in the cache after
-    `finish`.
-    """
+    layout: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, fresh: Changed, gone: Changed
+) -> list[jax.Array]:
+    """Store the rows that leave the cache, and bring others; arrays that are donated are changed in place."""
+    if not len(fresh.rows):
+        return list(arrays)
     gpu, call = machine.here(), Call()
-    held = [call.in_place(array) for array in arrays]
-    cache, at = _cache(layout, held), call.input(address)
-    _arrive(layout, call, cache, at, records, moving)
-    leaving, coming = (_ordered(changed, records, arrays[0].shape[0]) for changed in (gone, fresh))
-    out, room = _staging(call, layout, leaving), _staging(call, layout, coming) if ahead else NOTHING
-    away = _moves(call, leaving, records, at, out, _staged(layout, leaving))
+    cache, at = _cache(layout, [call.in_place(array) for array in arrays]), call.input(address)
+    tuned = tuning.for_sort(max(len(fresh.rows), len(gone.rows)), gpu.cores)
+    call.fork()
+    away = _moves(call, layout, arrays, at, records, gone, tuned, STAGED_BYTES)
+    call.main()
+    near = _moves(call, layout, arrays, at, records, fresh, tuned)
+    call.join()
     blocks = _BLOCKS * gpu.cores
     call.launch(0, source.SWAP_LEAVE, blocks, _THREADS, [*cache, *away])
-    near = _moves(call, coming, records, at, room, _staged(layout, coming) if ahead else 0)
-    call.apart()
-    call.launch(0, source.SWAP_APART, _BLOCKS_APART, _THREADS_APART, [*away, *near])
-    call.leave()
-    call.launch(0, source.SWAP_COME, blocks, _THREADS, [*cache, *near])
-    made = call.bind(machine.load(gpu, [_module(layout)]))
-    stay = (address, *leaving, made[len(arrays)])
-    return made[: len(arrays)], Moving(stay, Coming(*coming, made[-1]) if ahead else None)
-
-
-def finish(
-    layout: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, moving: Moving | tuple[()]
-) -> list[jax.Array]:
-    """Wait, on the device, until rows that have left the cache are stored, and others are in it."""
-    if not moving:
-        return list(arrays)
-    call = Call()
-    cache = _cache(layout, [call.in_place(array) for array in arrays])
-    _arrive(layout, call, cache, call.input(address), records, moving)
-    return call.bind(machine.load(machine.here(), [_module(layout)]))[: len(arrays)]
+    call.launch(0, source.SWAP_MOVE, blocks, _THREADS, [*cache, *away, *near])
+    return _bound(layout, call, records, tuned)[: len(arrays)]
 
 
 def store(layout: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, gone: Changed) -> jax.Array:
     """Store rows; the result is there when they are stored."""
     call, gpu = Call(), machine.here()
-    call.wait()
-    cache, done = _cache(layout, [call.input(array) for array in arrays]), call.output((1,), jnp.int32)
-    away = _moves(call, _ordered(gone, records, arrays[0].shape[0]), records, call.input(address), done, 0)
+    cache, _ = _cache(layout, [call.input(array) for array in arrays]), call.output((1,), jnp.int32)
+    tuned = tuning.for_sort(len(gone.rows), gpu.cores)
+    away = _moves(call, layout, arrays, call.input(address), records, gone, tuned)
     call.launch(0, source.SWAP_LEAVE, _BLOCKS * gpu.cores, _THREADS, [*cache, *away])
-    return call.bind(machine.load(gpu, [_module(layout)]))[0]
+    return _bound(layout, call, records, tuned)[0]
 
 
 def read(
@@ -134,7 +92,6 @@ def read(
     if not len(rows):
         return jnp.zeros((0, table.shape[1]), table.dtype)
     call, gpu = Call(), machine.here()
-    call.wait()
     arguments = [call.input(array) for array in (table, address, rows, slots)]
     arguments.append(call.output((len(rows), table.shape[1]), table.dtype))
     arguments += map(number, (len(rows), table.shape[0], records))
@@ -142,42 +99,29 @@ def read(
     return call.bind(machine.load(gpu, [_module(layout)]))[0]
 
 
-def _arrive(
-    layout: Layout, call: Call, cache: list[Argument], at: Argument, records: int, moving: Moving | tuple[()]
-) -> None:
-    """Wait for rows that are on their way, and bring those to the cache that come."""
-    call.wait()
-    if not moving:
-        return
-    for array in moving.held:
-        call.input(array)
-    if moving.coming is not None:
-        lists = moving.coming[:2]
-        near = _moves(call, lists, records, at, call.input(moving.coming.staging), _staged(layout, lists))
-        call.launch(0, source.SWAP_ARRIVE, _BLOCKS * machine.here().cores, _THREADS, [*cache, *near])
-
-
-def _ordered(changed: Changed, records: int, slots: int) -> tuple[jax.Array, jax.Array]:
-    """Return the records of changed rows in ascending order, with their slots."""
-    numbers = record_numbers(changed, records, slots).astype(jnp.uint32)
-    ordered, own = jax.lax.sort((numbers, changed.rows), num_keys=1)
-    return ordered, own
-
-
-def _staged(layout: Layout, lists: Sequence[jax.Array]) -> int:
-    return min(len(lists[0]), STAGED_BYTES // layout.bytes)
-
-
-def _staging(call: Call, layout: Layout, lists: Sequence[jax.Array]) -> Argument:
-    return call.output((_staged(layout, lists), layout.bytes // 4), jnp.uint32)
-
-
 def _moves(
-    call: Call, lists: Sequence[jax.Array], records: int, at: Argument, staging: Argument, staged: int
+    call: Call,
+    layout: Layout,
+    arrays: Sequence[jax.Array],
+    at: Argument,
+    records: int,
+    changed: Changed,
+    tuned: tuning.SortTuning,
+    staged_bytes: int = 0,
 ) -> list[Argument]:
-    """Return the rows of `_ordered` as an argument of kernels."""
-    numbers, slots = map(call.input, lists)
-    return together([numbers, number(len(lists[0])), slots, number(records), at, number(staged), staging])
+    """Sort changed rows by their records, and return them as an argument of kernels."""
+    count, cores = len(changed.rows), machine.here().cores
+    entries, staged = call.scratch(8 * count), min(count, staged_bytes // layout.bytes)
+    numbers, slots = call.input(record_numbers(changed, records, arrays[0].shape[0])), call.input(changed.rows)
+    if count:
+        add_sort(call, 1, tuned, cores, count, records, numbers, slots, entries)
+    staging = call.scratch(staged * layout.bytes) if staged else NOTHING
+    return together([entries, number(count), at, number(records), staging, number(staged)])
+
+
+def _bound(layout: Layout, call: Call, records: int, tuned: tuning.SortTuning) -> list[jax.Array]:
+    modules = [_module(layout), source.sort_module(sort_passes(records, tuned), tuned)]
+    return call.bind(machine.load(machine.here(), modules))
 
 
 def _cache(layout: Layout, held: Sequence[Argument]) -> list[Argument]:

@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.data import Growing
 from sparrow.embedding import EmbeddingState, PackedBatch, RowGrads
 from sparrow.feed import Feed, Prepared, alike, placed
 from sparrow.runs.loop.staging import Taken
@@ -75,17 +74,12 @@ class Found(NamedTuple):
 
 
 class Steps:
-    """The compiled steps of a run: one in a call, or `Program.steps_per_call` of them; each call donates the state.
-
-    Where a table is in host memory apart from the device's, rows of the next step come beside each one; but no step
-    waits for the next batch of a source that grows.
-    """
+    """The compiled steps of a run: one in a call, or `Program.steps_per_call` of them; each call donates the state."""
 
     kept: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, program: Program) -> None:
         self._program, self._one = program, _single(program)
-        self._prefetches = program.embedder.prefetches
 
     def log_programs(self, log: Callable[[str], None], compiling: Context) -> None:
         """Give a line to ``log`` for each program after the first, compiled in the context of ``compiling``."""
@@ -93,42 +87,25 @@ class Steps:
 
     def groups(self, read: Callable[[int | None], Iterator[Taken]], left: int | None) -> Iterator[Taken]:
         """Return the batches of ``left`` steps, which ``read`` yields."""
-        data = self._program.config.data
-        grows = data is not None and isinstance(data.train, Growing)
-        return _groups_ahead(read, left) if self._prefetches and not grows else read(left)
+        return read(left)
 
     def make(self, state: TrainState, call: Sequence[Taken], go: Any) -> Made:
         """Make the steps of a call. The feeds of several steps have one layout."""
         feeds = [_feeds_of(taken.batches) for taken in call]
-        following = _feeds_of(call[-1].following)
         if len(feeds) == 1:
-            return *self.one(state, feeds[0], go, following), None
+            return *self.one(state, feeds[0], go), None
         go = jnp.array(True) if go is None else go
-        made: Made = self._several(state, tuple(feed for own in self._with_next(feeds, following) for feed in own), go)
+        given = tuple(feed for own in feeds for feed in alike(self._program.embedder, own))
+        made: Made = self._several(state, given, go)
         return made
 
-    def one(
-        self, state: TrainState, feeds: tuple[Feed, ...], go: Any = None, following: tuple[Feed, ...] = ()
-    ) -> tuple[TrainState, Report]:
+    def one(self, state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
         """Make one step of these micro-batches; ``go`` comes from the report before it.
 
-        They may differ in examples, and each is weighted by them, as in one batch. ``following``: those of the next
-        step, if they are known.
+        They may differ in examples, and each is weighted by them, as in one batch.
         """
         go = self._program.embedder.on_its_devices(jnp.array(True)) if go is None else go
-        given = tuple(feed for own in self._with_next([feeds], following) for feed in own)
-        made: tuple[TrainState, Report] = self._one(state, given, go)
-        return made
-
-    def _with_next(self, feeds: Sequence[tuple[Feed, ...]], following: tuple[Feed, ...]) -> list[tuple[Feed, ...]]:
-        """Return the feeds of steps, and of the one after them where its rows are fetched.
-
-        Where that one is not known or of another layout, the last feeds stand for it: nothing is left to be fetched.
-        """
-        made = [alike(self._program.embedder, own) for own in feeds]
-        if self._prefetches:
-            after = alike(self._program.embedder, following or feeds[-1])
-            made.append(after if _layout(after) == _layout(made[-1]) else made[-1])
+        made: tuple[TrainState, Report] = self._one(state, alike(self._program.embedder, feeds), go)
         return made
 
     def forget(self) -> None:
@@ -139,16 +116,14 @@ class Steps:
         step, count = one_step(self._program), self._program.steps_per_call
 
         def steps(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array) -> tuple[TrainState, Report, History]:
-            each = len(feeds) // (count + self._prefetches)  # micro-batches of a step
+            each = len(feeds) // count  # micro-batches of a step
             own = [tuple(feed.alone() for feed in feeds[first : first + each]) for first in range(0, len(feeds), each)]
-            following = own[1:] if self._prefetches else [()] * count
 
-            def body(carried: tuple[TrainState, jax.Array], feeds: Any) -> Any:
-                state, report, _ = step(carried[0], feeds[0], carried[1], (), feeds[1])
+            def body(carried: tuple[TrainState, jax.Array], feeds: tuple[Feed, ...]) -> Any:
+                state, report, _ = step(carried[0], feeds, carried[1])
                 return (state, report.go), report
 
-            each_step = zip(own[:count], following, strict=True)
-            stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *each_step)
+            stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *own)
             (state, _), reports = jax.lax.scan(body, (state, go), stacked)
             last: Report = jax.tree.map(lambda array: array[-1], reports)
             return state, last, History(reports.loss, reports.go)
@@ -162,7 +137,7 @@ def lowered_step(program: Program, state: TrainState, feeds: tuple[Feed, ...]) -
     """Return the program that a run on such batches compiles for its step; ``state`` may be of shapes."""
     go = jax.ShapeDtypeStruct((), jnp.bool_)  # type: ignore[no-untyped-call]
     if not looks_ahead(program):
-        return _single(program).lower(state, feeds * (1 + program.embedder.prefetches), go)
+        return _single(program).lower(state, feeds, go)
     found = jax.eval_shape(functools.partial(look_up, program), state, feeds)
     return looking_ahead(program).lower(state, feeds + feeds, go, found)
 
@@ -208,12 +183,11 @@ def _ahead(
 
 
 def _single(program: Program) -> Compiled:
-    """Return the step, to be compiled: of its micro-batches, and of those of the next step where rows are fetched."""
-    step, steps = one_step(program), 1 + program.embedder.prefetches
+    """Return the step, to be compiled."""
+    step = one_step(program)
 
     def single(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array) -> Any:
-        own = len(feeds) // steps
-        return step(state, feeds[:own], go, (), feeds[own:])[:2]
+        return step(state, feeds, go)[:2]
 
     return Compiled("training", single, batch=1, donate=(0,))
 
@@ -249,8 +223,6 @@ def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, tuple[
         given = [feed.packed if own.batch is None else own.batch for feed, own in zip(feeds, found, strict=True)]
         assigned, packed = optimizer.assign(state.optimizer, given, go)
         go &= program.embedder.has_rows(assigned.embedding)
-        embedding = program.embedder.prefetch(assigned.embedding, [feed.packed for feed in following], go)
-        assigned = dataclasses.replace(assigned, embedding=embedding)
         state = dataclasses.replace(state, optimizer=assigned)
         sizes = [count_examples(feed.columns, feed.size) for feed in feeds]
         total = sum(sizes)
@@ -267,8 +239,8 @@ def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, tuple[
             update = summed_in_order(program.embedder, program.train_scores.update, feed.size)
             metrics = update(metrics, outputs, feed.columns)
         gradients = functools.reduce(operator.add, grads)
-        looked_up, touched = following if looks_ahead(program) else (), gradients.rows
-        fetched = [_fetched(program, assigned.embedding, feed) for feed in looked_up]
+        touched = gradients.rows
+        fetched = [_fetched(program, assigned.embedding, feed) for feed in following]
         for own in fetched:  # before the update, which then works in place
             rows = gradients.rows.after(_by_stack(program, own))
             gradients = dataclasses.replace(gradients, rows=rows)
@@ -310,19 +282,8 @@ def with_following(steps: Iterable[Taken]) -> Iterator[Taken]:
         yield before
 
 
-def _groups_ahead(read: Callable[[int | None], Iterator[Taken]], left: int | None) -> Iterator[Taken]:
-    """Return the batches of ``left`` steps, each with those of the next one."""
-    return itertools.islice(with_following(read(None if left is None else left + 1)), left)
-
-
 def _feeds_of(batches: Iterable[Prepared]) -> tuple[Feed, ...]:
     return tuple(prepared.feed for prepared in batches)
-
-
-def _layout(feeds: tuple[Feed, ...]) -> tuple[Any, ...]:
-    """Return all that programs depend on."""
-    arrays, structure = jax.tree.flatten(feeds)
-    return structure, *map(np.shape, arrays)
 
 
 class Ahead:
@@ -348,7 +309,8 @@ class Ahead:
             log("train.pipeline is stale: a step looks rows up before the update of the step before it")
 
     def groups(self, read: Callable[[int | None], Iterator[Taken]], left: int | None) -> Iterator[Taken]:
-        return _groups_ahead(read, left)
+        """Return the batches of ``left`` steps, each with those of the next one."""
+        return itertools.islice(with_following(read(None if left is None else left + 1)), left)
 
     def make(self, state: TrainState, call: Sequence[Taken], go: Any) -> Made:
         (taken,) = call

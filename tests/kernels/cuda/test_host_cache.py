@@ -3,9 +3,7 @@
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import sparrow as sp
 from sparrow.embedding import host_memory
@@ -22,9 +20,8 @@ def embedder(monkeypatch, *, apart):
     return sp.Embedder(features, backend="cuda")
 
 
-@pytest.mark.parametrize("reads", [False, True], ids=["beside", "looked up early"])
-def test_rows_that_are_still_on_their_way_are_read_in_full(monkeypatch, reads):
-    """`prefetch` brings rows that the step itself looks up, and that leave again unless an update ends the step."""
+def test_rows_that_are_looked_up_before_their_step(monkeypatch):
+    """The rows of the next batch are read within a step, some of them from host memory."""
     found = []
     for apart in (False, True):
         emb = embedder(monkeypatch, apart=apart)
@@ -32,12 +29,10 @@ def test_rows_that_are_still_on_their_way_are_read_in_full(monkeypatch, reads):
         @jax.jit
         def step(state, batch, following, emb=emb):
             state, batch = emb.assign(state, batch)
-            state = emb.prefetch(state, [following], jnp.array(True))
-            early = emb.lookup(state, following) if reads else {}
+            early = emb.lookup(state, following)
             acts = emb.lookup(state, batch)
             return emb.update(state, batch, jax.tree.map(lambda act: 1 + act, acts)), (early, acts)
 
-        begin = jax.jit(lambda state, batch, emb=emb: emb.prefetch(state, [batch], jnp.array(True)))
         rng = np.random.default_rng(0)
         batches = [
             emb.pack({"plain": rng.integers(0, ROWS, BATCH), "raw": rng.integers(0, 60, BATCH) * 977}) for _ in range(9)
@@ -46,9 +41,8 @@ def test_rows_that_are_still_on_their_way_are_read_in_full(monkeypatch, reads):
         for batch, following in itertools.pairwise(batches):
             state, read = step(state, batch, following)
             seen.append(read)
-        ahead = begin(state, batches[0])  # never finished by an update
-        seen.append(emb.lookup(ahead, batches[0]))
-        found.append((seen, [(emb.table(ahead, name), emb.slots(ahead, name)) for name in ("plain", "raw")]))
+        seen.append(emb.lookup(state, batches[0]))
+        found.append((seen, [(emb.table(state, name), emb.slots(state, name)) for name in ("plain", "raw")]))
         if apart:
             assert sum(int(held.slots.totals[:, 1, 0].sum()) for held in state.caches.values()) > 10  # rows left
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(np.asarray(a), np.asarray(b)), *found)

@@ -18,14 +18,12 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("staged", [None, 3, 0])
 @pytest.mark.parametrize("name", SHAPES)
-def test_cache_of_host_memory(name, staged, ahead, monkeypatch):
+def test_cache_of_host_memory(name, staged, monkeypatch):
     """A cache of two tables, far smaller than they are: after each step it holds the rows of the batch.
 
-    Of the rows that leave it in a step, and of those that come with ``ahead``, ``staged`` at most move beside what
-    follows.
+    Of the rows that leave it in a step, ``staged`` at most wait on the device while others come.
     """
     slots, rows = 24, 200
     s = ids.settings([ids.Segment(0, 10, slots), ids.Segment(12, 24, slots)], slots)
@@ -46,10 +44,9 @@ def test_cache_of_host_memory(name, staged, ahead, monkeypatch):
     @jax.jit
     def step(state, arrays, mine, keys, segments, number):
         done = cuda_ids.assign(s, state, keys, segments, number)
-        arrays, _ = records.swap(layout, arrays, jnp.asarray(plain.address), rows, done.fresh, done.gone)
+        arrays = records.swap(layout, arrays, jnp.asarray(plain.address), rows, done.fresh, done.gone)
         given = (layout, mine, jnp.asarray(memory.address), rows)
-        mine, moving = swap.swap(*given, done.fresh, done.gone, ahead=ahead)
-        mine = swap.finish(layout, mine, *given[2:], moving)
+        mine = swap.swap(*given, done.fresh, done.gone)
         changed = [array + (done.rows == 3).sum().astype(array.dtype) for array in arrays]
         mine = [array + (done.rows == 3).sum().astype(array.dtype) for array in mine]
         return done, changed, mine

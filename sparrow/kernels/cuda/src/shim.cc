@@ -10,8 +10,8 @@ namespace sparrow {
 namespace {
 namespace ffi = xla::ffi;
 
-enum Operation : int64_t { kLaunch = 1, kZero = 2, kFork = 3, kJoin = 4, kMap = 5, kApart = 6, kLeft = 7, kAwait = 8 };
-enum Stream : int64_t { kMain = 0, kSide = 1, kBackground = 2 };
+enum Operation : int64_t { kLaunch = 1, kZero = 2, kFork = 3, kJoin = 4, kMap = 5 };
+enum Stream : int64_t { kMain = 0, kSide = 1 };
 enum Argument : int64_t { kInput = 0, kOutput = 1, kNumber = 2, kNull = 3, kMapped = 4 };
 constexpr int64_t kContinues = 16;  // added to an argument's kind: it is one more field of the same kernel parameter
 constexpr int64_t kMostArguments = 96;
@@ -29,12 +29,6 @@ struct Buffers {
     return side[index] + offset;
   }
 };
-
-// Streams for work that goes on after its call, one of each context. They live as long as the process.
-Sides& backgrounds(const Driver& d) {
-  static Sides* all = new Sides(d);
-  return *all;
-}
 
 class Run {
  public:
@@ -67,21 +61,6 @@ class Run {
         check(driver_, driver_.stream_wait(stream_, side_->join, 0), "join");
         lock.unlock();
         at += 1;
-      } else if (op[0] == kApart) {
-        background_ = &backgrounds(driver_).of(context);
-        lock = std::unique_lock<std::mutex>(background_->mutex);
-        check(driver_, driver_.event_record(background_->fork, stream_), "leaving");
-        check(driver_, driver_.stream_wait(background_->stream, background_->fork, 0), "leaving");
-        at += 1;
-      } else if (op[0] == kLeft && background_ != nullptr) {
-        check(driver_, driver_.event_record(background_->join, background_->stream), "leaving");
-        lock.unlock();
-        at += 1;
-      } else if (op[0] == kAwait) {
-        Side& left = backgrounds(driver_).of(context);
-        std::lock_guard<std::mutex> waiting(left.mutex);
-        check(driver_, driver_.stream_wait(stream_, left.join, 0), "waiting");  // for nothing, where nothing was left
-        at += 1;
       } else {
         throw Failure{"the plan is damaged"};
       }
@@ -90,9 +69,8 @@ class Run {
 
  private:
   Handle stream(int64_t wanted) const {
-    const Side* other = wanted == kSide ? side_ : background_;
-    if (wanted != kMain && other == nullptr) throw Failure{"the plan is damaged"};
-    return wanted == kMain ? stream_ : other->stream;
+    if (wanted != kMain && side_ == nullptr) throw Failure{"the plan is damaged"};
+    return wanted == kMain ? stream_ : side_->stream;
   }
 
   // bfloat16 (type 9) in boxes of 64 numbers x 1 head x rows, in the 128-byte swizzle (3), with the widest promotion in L2 but one (2).
@@ -143,7 +121,6 @@ class Run {
   const Buffers& buffers_;
   const Handle stream_;
   Side* side_ = nullptr;
-  Side* background_ = nullptr;
   std::deque<TensorMap> maps_;
 };
 
@@ -242,7 +219,6 @@ static xla::ffi::Error execute_without_stream(sparrow::Held* held, xla::ffi::Rem
   return sparrow::execute(nullptr, held, args, rets, plan);
 }
 XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_cuda, execute_without_stream, with_call(xla::ffi::Ffi::Bind()));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_cuda_apart, execute_without_stream, with_call(xla::ffi::Ffi::Bind()));
 #else
 static xla::ffi::Error execute_on_stream(sparrow::Handle stream, sparrow::Held* held, xla::ffi::RemainingArgs args,
                                          xla::ffi::RemainingRets rets, Span /* keys */, Span plan) {
@@ -251,8 +227,6 @@ static xla::ffi::Error execute_on_stream(sparrow::Handle stream, sparrow::Held* 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_cuda, execute_on_stream,
                               with_call(xla::ffi::Ffi::Bind().Ctx<xla::ffi::PlatformStream<sparrow::Handle>>()),
                               {xla::ffi::Traits::kCmdBufferCompatible});
-XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_cuda_apart, execute_on_stream,
-                              with_call(xla::ffi::Ffi::Bind().Ctx<xla::ffi::PlatformStream<sparrow::Handle>>()));
 #endif
 
 extern "C" {

@@ -14,7 +14,7 @@ struct Side {
   std::mutex mutex;  // held from a fork until its join is queued: the fork of one call and the join of another must not mix
 };
 
-// The second streams of one call in an executable, or of a process, one of each context. No two executables share a stream: while one of them
+// The second streams of one call in an executable, one of each context. No two executables share a stream: while one of them
 // is captured into a CUDA graph, which its streams are part of to the end, the others run on.
 class Sides {
  public:

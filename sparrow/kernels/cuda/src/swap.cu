@@ -3,7 +3,7 @@
 //   VECTOR        words of 4 bytes that a lane moves at once, 1, 2 or 4
 //   TABLE_CHUNKS  of VECTOR words: a row of the table     SLOT_CHUNKS  a row of a slot with vectors     NE  their number
 //   NR            slots with one number per row             RECORD  words of a record
-constexpr int SWAP_THREADS = 256, APART_THREADS = 1024;
+constexpr int SWAP_THREADS = 256;
 constexpr int VECTOR_CHUNKS = TABLE_CHUNKS + NE * SLOT_CHUNKS, CHUNKS = VECTOR_CHUNKS + (NR + VECTOR - 1) / VECTOR;
 constexpr int LANES = CHUNKS > 16 ? 32 : CHUNKS > 8 ? 16 : CHUNKS > 4 ? 8 : CHUNKS > 2 ? 4 : CHUNKS > 1 ? 2 : 1;
 constexpr int EACH = (CHUNKS + LANES - 1) / LANES;
@@ -46,36 +46,38 @@ DEVICE void write_slot(const Cache& cache, u32 slot, int chunk, const u32* words
   }
 }
 
-// Rows that move: their records in ascending order, so that those of one page of the host's memory come together, and the slot of
-// each. A number past the last record stands for a row that stays. The first `staged` rows wait in memory of the device, as records:
-// on their way out, or until nothing else uses the cache. (Pointers and numbers alternate: every field takes 8 bytes.)
+// Rows that move: entries (record << 32 | slot) in ascending order, so that records of one page come together; those of rows that
+// stay are past the last record, at the end. The first `staged` rows that leave wait in memory of the device, as records.
+// (Pointers and numbers alternate: every field takes 8 bytes.)
 struct Moves {
-  const u32* records;
+  const u64* entries;
   u32 count;
-  const u32* slots;
-  u32 num_records;
   const u64* address;  // of the first record, 0: no row moves
-  u32 staged;
+  u32 num_records;
   u32* staging;
+  u32 staged;
 };
-DEVICE u32* record_of(const Moves& moves, u32 i) { return reinterpret_cast<u32*>(*moves.address) + u64(moves.records[i]) * RECORD; }
+DEVICE u32 slot_of(const Moves& moves, u32 i) { return u32(moves.entries[i]); }
+DEVICE u32* record_of(const Moves& moves, u32 i) { return reinterpret_cast<u32*>(*moves.address) + u64(row_of(moves.entries[i])) * RECORD; }
 DEVICE u32* staged(const Moves& moves, u32 i) { return moves.staging + u64(i) * RECORD; }
 
-// The rows of a group of lanes: the first one, and the distance from each to the next.
+// The rows of a group of lanes, shared among `blocks` of the grid: the first one, and the distance from each to the next.
 struct Share {
   u32 first, step;
 };
-DEVICE Share share(u32 block, u32 blocks, u32 threads) { return {block * (threads / LANES) + threadIdx.x / LANES, blocks * (threads / LANES)}; }
-DEVICE Share share() { return share(blockIdx.x, gridDim.x, SWAP_THREADS); }
+DEVICE Share share(u32 blocks) {
+  constexpr u32 GROUPS = SWAP_THREADS / LANES;
+  return {blockIdx.x / (gridDim.x / blocks) * GROUPS + threadIdx.x / LANES, blocks * GROUPS};
+}
 
-// Moves the rows with numbers from `begin` to `end`: `from(i, chunk, words)` reads, then `to(i, chunk, words)` writes all chunks
+// Moves the rows before `end`: `from(i, chunk, words)` reads, then `to(i, chunk, words)` writes all chunks
 // of a row, so that several reads are under way.
 template <class From, class To>
-DEVICE void move(const Moves& moves, Share own, u32 begin, u32 end, From from, To to) {
+DEVICE void move(const Moves& moves, Share own, u32 end, From from, To to) {
   if (*moves.address == 0) return;
   const u32 lane = threadIdx.x % LANES;
-  for (u32 i = begin + own.first; i < moves.count && i < end; i += own.step) {
-    if (moves.records[i] >= moves.num_records) continue;
+  for (u32 i = own.first; i < moves.count && i < end; i += own.step) {
+    if (row_of(moves.entries[i]) >= moves.num_records) return;
     u32 words[EACH][VECTOR];
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
@@ -90,45 +92,28 @@ DEVICE void move(const Moves& moves, Share own, u32 begin, u32 end, From from, T
   }
 }
 
-// Rows leave the cache: for the staging memory, where `swap_apart` finds them, or for their records.
+// Rows leave the cache: for the staging memory, or for their records.
 extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_leave(Cache cache, Moves gone) {
   move(
-      gone, share(), 0, gone.count, [&](u32 i, int chunk, u32* words) { read_slot(cache, gone.slots[i], chunk, words); },
+      gone, share(gridDim.x), gone.count, [&](u32 i, int chunk, u32* words) { read_slot(cache, slot_of(gone, i), chunk, words); },
       [&](u32 i, int chunk, const u32* words) {
         u32* to = i < gone.staged ? staged(gone, i) : record_of(gone, i);
         write<CACHED, 4 * VECTOR>(to + chunk * VECTOR, words, 0);
       });
 }
 
-// Rows come to the cache: past the staged ones from their records.
-extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_come(Cache cache, Moves fresh) {
-  move(
-      fresh, share(), fresh.staged, fresh.count,
-      [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, record_of(fresh, i) + chunk * VECTOR); },
-      [&](u32 i, int chunk, const u32* words) { write_slot(cache, fresh.slots[i], chunk, words); });
-}
-
-// Beside other work: even blocks store staged rows to their records, odd ones read others from theirs, so that the bus carries
-// both ways. No row does both. The blocks are few and large: other kernels keep most multiprocessors to themselves.
-extern "C" __global__ void __launch_bounds__(APART_THREADS) swap_apart(Moves gone, Moves fresh) {
-  const Share own = share(blockIdx.x / 2, gridDim.x / 2, APART_THREADS);
+// Even blocks store staged rows, odd ones bring others to the cache, so that the bus carries both ways. No row does both.
+extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_move(Cache cache, Moves gone, Moves fresh) {
+  const Share own = share(gridDim.x / 2);
   if (blockIdx.x % 2 == 0) {
     move(
-        gone, own, 0, gone.staged, [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, staged(gone, i) + chunk * VECTOR); },
+        gone, own, gone.staged, [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, staged(gone, i) + chunk * VECTOR); },
         [&](u32 i, int chunk, const u32* words) { write<CACHED, 4 * VECTOR>(record_of(gone, i) + chunk * VECTOR, words, 0); });
   } else {
     move(
-        fresh, own, 0, fresh.staged,
-        [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, record_of(fresh, i) + chunk * VECTOR); },
-        [&](u32 i, int chunk, const u32* words) { write<CACHED, 4 * VECTOR>(staged(fresh, i) + chunk * VECTOR, words, 0); });
+        fresh, own, fresh.count, [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, record_of(fresh, i) + chunk * VECTOR); },
+        [&](u32 i, int chunk, const u32* words) { write_slot(cache, slot_of(fresh, i), chunk, words); });
   }
-}
-
-// Rows that `swap_apart` has read come to the cache.
-extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_arrive(Cache cache, Moves fresh) {
-  move(
-      fresh, share(), 0, fresh.staged, [&](u32 i, int chunk, u32* words) { read_fresh<4 * VECTOR>(words, staged(fresh, i) + chunk * VECTOR); },
-      [&](u32 i, int chunk, const u32* words) { write_slot(cache, fresh.slots[i], chunk, words); });
 }
 
 // The table's rows of some entries: from the cache, where they have a slot, else from their records; zeros where they have neither.
@@ -136,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_read(const u32* 
                                                                      u32 count, u32 num_slots, u32 num_records) {
   const u32* host = reinterpret_cast<const u32*>(*address);
   const u32 lane = threadIdx.x % LANES;
-  const Share own = share();
+  const Share own = share(gridDim.x);
   for (u32 i = own.first; i < count; i += own.step) {
     const u32 slot = slots[i], row = u32(rows[i]);
     const u32* from = slot < num_slots ? table + u64(slot) * (TABLE_CHUNKS * VECTOR) : host != nullptr && row < num_records ? host + u64(row) * RECORD : nullptr;
