@@ -133,27 +133,3 @@ def test_wrong_uses_are_errors(monkeypatch):
     shapes = jax.eval_shape(emb.init, jax.random.key(0))
     assert emb.arrays(shapes, emb.stacks[0])[""].shape == (160, 6)
     assert jnp.array_equal(shapes.caches["a+1"].address.shape, (2,))
-
-
-def test_rows_of_the_next_step_come_beside_this_one(monkeypatch):
-    """After a prefetch, the next step brings no row; a step without space for both brings none early."""
-    emb = embedder(monkeypatch, "native", apart=True, cache=9)
-    rows = [{"of_a": np.arange(0, 6), "of_b": np.arange(6)}, {"of_a": np.arange(4, 9), "of_b": np.arange(5)}]
-    rows += [{"of_a": np.arange(20, 28), "of_b": np.arange(5)}]
-    batches = [emb.pack(one) for one in rows]
-
-    @jax.jit
-    def step(state, batch, following):
-        state, batch = emb.assign(state, batch)
-        before = state.caches["a+1"].slots.totals[:, 0, 0]
-        state = emb.prefetch(state, [following], jnp.array(True))
-        early = state.caches["a+1"].slots.totals[:, 0, 0] - before
-        return emb.update(state, batch, jax.tree.map(jnp.ones_like, emb.lookup(state, batch))), before, early
-
-    state, came, early = step(emb.init(jax.random.key(0)), batches[0], batches[1])
-    assert early.tolist() == [3, 0]
-    state, before, early = step(state, batches[1], batches[2])
-    assert before.tolist() == (came + jnp.array([3, 0])).tolist()  # none came with its own step
-    assert early.tolist() == [0, 0]  # 8 rows do not fit beside 5 in 9 places
-    assert emb.has_rows(state)
-    assert np.array_equal(emb.lookup(state, batches[2])["of_a"], emb.table(state, "a")[20:28])

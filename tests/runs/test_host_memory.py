@@ -7,8 +7,6 @@ import pytest
 
 from sparrow import runs
 from sparrow.embedding import host_memory
-from sparrow.runs.loop.staging import Taken
-from sparrow.runs.step.step import Steps
 from tests.runs.cases import NAMES, case
 
 
@@ -65,23 +63,6 @@ def test_every_way_to_make_steps_has_the_bits_of_tables_on_the_device(monkeypatc
     skipped = [int(one.state.optimizer.skipped) for one in found]
     assert skipped[0] == skipped[1]
     assert (skipped[0] > 0) == ("skipped" in recipe)
-
-
-@pytest.mark.parametrize("source", ["", "data.train={name: follow, path: 'none/*.parquet'}"], ids=["fixed", "grows"])
-def test_no_step_waits_for_the_next_batch_of_a_source_that_grows(monkeypatch, source):
-    monkeypatch.setattr(host_memory, "is_apart", lambda: True)
-    grows = (
-        (source, "data.evaluate=null", "data.shuffle_rows=0", "train.steps=null", "train.epochs=1") if source else ()
-    )
-    read = []
-
-    def batches(left):
-        for number in range(3):
-            read.append(number)
-            yield Taken((), {}, 0)
-
-    next(Steps(runs.Program.of(config(*grows))).groups(batches, None))
-    assert len(read) == (1 if source else 2)
 
 
 @pytest.mark.slow
