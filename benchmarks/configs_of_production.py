@@ -224,7 +224,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000 if on_gpu else 20_000)
     parser.add_argument("--dim", type=int, default=16)
     parser.add_argument("--admit", type=float, default=1)
-    parser.add_argument("--steps", type=int, default=600 if on_gpu else 120)
+    parser.add_argument("--steps", type=int, default=1000 if on_gpu else 120)
     parser.add_argument("--from", dest="since", type=int, default=200 if on_gpu else 40)
     parser.add_argument("--call", type=int, help="steps of a call of the trainer, which chooses; the bare step has one")
     parser.add_argument("--bare", type=int, default=100 if on_gpu else 20, help="bare steps; 0: none are measured")

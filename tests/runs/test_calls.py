@@ -66,6 +66,7 @@ def one_by_one(bags, tmp_path_factory):
         ("gpu", ("train.steps_per_call=3",), 3),
         ("gpu", ("train.pipeline=stale",), 1),
         ("gpu", ("data.train={name: follow, path: 'none/*.parquet'}", "train.steps=null", "train.epochs=1"), 1),
+        ("gpu", ("data.time_column=label",), 1),
         ("cpu", (), 1),
     ],
 )

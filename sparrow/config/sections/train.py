@@ -250,7 +250,7 @@ class Train(Section):
     steps_per_call: Count | None = None
     """Optimizer steps that the device gets in one call, where nothing is due between them: for steps so short that
     Python cannot keep the device busy. The results are the same. Default: on one GPU up to 8 that see 131,072 examples
-    together; 1 on CPUs, on a mesh, for data that grows, and with pipeline stale."""
+    together; 1 on CPUs, on a mesh, with pipeline stale, for data that grows, and with data.time_column."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """The precision of the model's computation; parameters and tables keep their own precision."""
     loss_scale: LossScaleRecord = None

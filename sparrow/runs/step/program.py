@@ -136,14 +136,15 @@ class Program:
     def steps_per_call(self) -> int:
         """The steps of a call where nothing is due between them, as given, or chosen for the device.
 
-        A call waits for all of its batches: data that grows would train late. Where the log's interval has a divisor,
-        no step is left before a line, which would need a program of its own.
+        A call waits for all of its batches: data that grows would train late, and what is due by the time of the data
+        would come late. Where the log's interval has a divisor, no step is left before a line, which would need a
+        program of its own.
         """
         train, data = self.config.train, self.config.data
         if train.steps_per_call is not None:
             return train.steps_per_call
-        grows = data is not None and isinstance(data.train, Growing)
-        if jax.default_backend() == "cpu" or self.embedder.shards is not None or train.pipeline == "stale" or grows:
+        by_time = data is not None and (isinstance(data.train, Growing) or data.time_column is not None)
+        if jax.default_backend() == "cpu" or self.embedder.shards is not None or train.pipeline == "stale" or by_time:
             return 1
         most = max(1, min(MOST_IN_CALL, IN_CALL // (train.batch_size * train.accumulate)))
         return max((n for n in range(2, most + 1) if train.log_every_steps % n == 0), default=most)
