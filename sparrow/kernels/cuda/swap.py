@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+import weakref
 from collections.abc import Sequence
 
 import jax
@@ -34,25 +35,17 @@ class PinnedMemory:
     """
 
     def __init__(self, size: int) -> None:
-        self._shim = machine.here().shim
-        self._pages: mmap.mmap | None = mmap.mmap(-1, max(size, 1))
+        shim, pages = machine.here().shim, mmap.mmap(-1, max(size, 1))
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            self._pages.madvise(mmap.MADV_HUGEPAGE)
-        self.array: npt.NDArray[np.uint8] = np.frombuffer(self._pages, np.uint8, size)
-        self._begin = self.array.ctypes.data
-        self.address = words_of(np.array([self._begin], np.uint64))[0]
-        if self._shim.sparrow_cuda_pin(ctypes.c_void_p(self._begin), ctypes.c_int64(len(self._pages))):
-            reason = self._shim.sparrow_cuda_error().decode()
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        self.array: npt.NDArray[np.uint8] = np.frombuffer(pages, np.uint8, size)
+        begin = self.array.ctypes.data
+        self.address = words_of(np.array([begin], np.uint64))[0]
+        if shim.sparrow_cuda_pin(ctypes.c_void_p(begin), ctypes.c_int64(len(pages))):
+            reason = shim.sparrow_cuda_error().decode()
             raise MemoryError(f"{size} bytes of host memory cannot be pinned: {reason}")
-
-    def close(self) -> None:
-        """Give the memory back. Nothing may use it any more."""
-        if self._pages is not None:
-            self._shim.sparrow_cuda_unpin(ctypes.c_void_p(self._begin))
-            self._pages = None
-            del self.array
-
-    __del__ = close
+        # Before the pages are given back; not when the process ends, whose kernels may still use them.
+        weakref.finalize(self, shim.sparrow_cuda_unpin, ctypes.c_void_p(begin)).atexit = False
 
 
 def swap(

@@ -83,4 +83,3 @@ def test_cache_of_host_memory(name, staged, monkeypatch):
     jax.block_until_ready(store(mine, state))
     assert np.array_equal(memory.array, plain.array)
     assert np.array_equal(read(state, mine[0], asked)[3], ours)  # all rows are in host memory now
-    memory.close()
