@@ -20,7 +20,7 @@ from sparrow.exports.exporting import Programs, export, traced
 from sparrow.files import AnyPath, Remote, Streamed, give_back, send_folder
 from sparrow.runs import EventSchedule, Loop, Part
 from sparrow.runs.evaluating.predict_files import used_in_evaluation
-from sparrow.serving.deltas import FOLDER, Delta, Version, send_delta
+from sparrow.serving.deltas import FOLDER, Delta, Version, folder_of
 
 
 class TimedExports(Part):
@@ -145,7 +145,7 @@ class TimedExports(Part):
             assert self._local is not None
             version = delta.write(self._local, parent)
             if isinstance(self._folder, Remote):
-                send_delta(self._local, version.delta, self._folder)
+                send_folder(*(folder_of(place, version.delta) for place in (self._local, self._folder)))
             give_back(every=60)
             return version
 

@@ -27,7 +27,7 @@ import safetensors.numpy
 from sparrow.checkpoint import changed_arrays, changed_of
 from sparrow.embedding import ChangedRows
 from sparrow.errors import DataError
-from sparrow.files import AnyPath, Remote, streamed, sync, typed, write_durably
+from sparrow.files import AnyPath, streamed, sync, typed, write_durably
 from sparrow.serving.description import IDS, NAME, PARAMETERS
 from sparrow.serving.tensors import write
 
@@ -170,10 +170,3 @@ def folder_of(export: Any, number: int) -> Any:
 def checksum(export: AnyPath) -> str:
     """Return the checksum of an export's description, which changes with anything in it."""
     return hashlib.sha256((export / NAME).read_bytes()).hexdigest()
-
-
-def send_delta(export: Path, number: int, folder: Remote) -> None:
-    """Copy a delta to the export's folder in another store; its description comes last."""
-    for name in FILES:
-        if (folder_of(export, number) / name).is_file():
-            (folder_of(folder, number) / name).send(folder_of(export, number) / name)
