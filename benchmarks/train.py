@@ -169,7 +169,7 @@ class Ours:
         report = self.step(self.state, (batches[0],))
         self.state = report[0]
 
-        def idle(own: Any, state: Any, feeds: Any, go: Any = None) -> Any:
+        def idle(own: Any, state: Any, feeds: Any, go: Any = None, following: Any = ()) -> Any:
             return state, report[1]
 
         pipeline = configs.train_pipeline(self.config, self.program.preparer())
