@@ -49,19 +49,13 @@ inline bool unsnap(const uint8_t* in, int64_t size, uint8_t* out, int64_t expect
       out += count;
       continue;
     }
-    int64_t count, distance;
-    if ((tag & 3) == 1) {
-      if (in_end - in < 1) return false;
-      count = ((tag >> 2) & 7) + 4;
-      distance = (tag >> 5) << 8 | in[0];
-      in += 1;
-    } else {
-      const int64_t bytes = (tag & 3) == 2 ? 2 : 4;
-      if (in_end - in < bytes) return false;
-      count = (tag >> 2) + 1;
-      distance = little_endian(in, bytes);
-      in += bytes;
-    }
+    // A copy has one, two or four bytes of its distance behind the tag; one has three bits more of it in the tag.
+    const bool is_short = (tag & 3) == 1;
+    const int64_t bytes = (tag & 3) == 3 ? 4 : tag & 3;
+    if (in_end - in < bytes) return false;
+    const int64_t count = is_short ? ((tag >> 2) & 7) + 4 : (tag >> 2) + 1;
+    const int64_t distance = static_cast<int64_t>(little_endian(in, bytes)) | (is_short ? (tag >> 5) << 8 : 0);
+    in += bytes;
     if (distance == 0 || distance > out - out_begin || count > out_end - out) return false;
     const uint8_t* from = out - distance;
     if (distance >= 16) {  // at most SLACK bytes, and most often fewer than 16
