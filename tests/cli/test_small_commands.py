@@ -166,7 +166,7 @@ def test_first_configs_of_other_tasks(tmp_path, capsys):
     assert [type(loss).__name__ for loss in loaded.tasks["price"].losses] == ["L2"]
     (tmp_path / "b.parquet").write_bytes(b"no Parquet")
     assert main(["init", str(tmp_path / "b.parquet")]) == 2
-    assert "is not a Parquet file, or was cut off" in capsys.readouterr().err
+    assert "is text; give its name the ending .csv" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
