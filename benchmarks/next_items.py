@@ -61,7 +61,7 @@ def logged(described: str) -> dict[str, np.ndarray]:
     user, item, when = (pq.read_table(path, columns=[name])[name].to_numpy() for name in names.split(","))
     order = np.lexsort((when, user))
     (_, users), (_, items) = (np.unique(column[order], return_inverse=True) for column in (user, item))
-    return {"user": users, "item": items, "time": np.arange(len(order))}
+    return {"user": users, "item": items, "time": (when[order] - when.min()).astype(np.float64)}
 
 
 def counted(log: dict[str, np.ndarray], items: int, held: int, top: int = 10) -> dict[str, float]:
@@ -85,11 +85,18 @@ def counted(log: dict[str, np.ndarray], items: int, held: int, top: int = 10) ->
     return {"popularity": ndcg(np.tile(popularity, (len(last), 1))), "transitions": ndcg(smoothed)}
 
 
-def mapping(path: str, items: int, model: str, dim: int, length: int, batch: int, **train: Any) -> dict[str, Any]:
-    """Return a config."""
+def mapping(
+    path: str, items: int, model: str, dim: int, length: int, batch: int, *, times: bool = False, **train: Any
+) -> dict[str, Any]:
+    """Return a config; with ``times`` HSTU has a bias by time, too."""
     of_item = {"num_buckets": items, "embedding_dim": dim, "table": "items"}
     tower = {"item_tower": {"input": "item"}, "negatives": "sampled", "every_position": True}
     hstu = {"embedding_dim": dim, "num_heads": 1, "hidden_dim": dim, "attention_dim": dim, "scaling_seqlen": length}
+    groups, more = {"uih": ["seen"], "item": ["item"]}, []
+    if times and model == "hstu":
+        hstu.update(num_time_buckets=16, time_bucket_fn="log", time_bucket_increments=60.0)
+        groups["uih_timestamp"] = ["when"]
+        more = [{"kind": "raw_sequence", "name": "when", "column": "time_history", "max_length": length}]
     architectures = {
         "sasrec": {"name": "sasrec", **tower, "max_length": length, "history_input": "uih"},
         "hstu": {"name": "hstu_match", **tower, "hstu": {**hstu, "attn_num_layers": 2, "output_dropout_ratio": 0.2}},
@@ -104,10 +111,11 @@ def mapping(path: str, items: int, model: str, dim: int, length: int, batch: int
             "features": [
                 {"kind": "id", "name": "item", **of_item},
                 {"kind": "sequence", "name": "seen", "column": "item_history", "max_length": length, **of_item},
+                *more,
             ],
             "shuffle_rows": 10**6,
         },
-        "model": {"architecture": architectures[model], "groups": {"uih": ["seen"], "item": ["item"]}},
+        "model": {"architecture": architectures[model], "groups": groups},
         "tasks": {"next": {"losses": ["sampled_softmax"]}},
         "train": {
             "sparse_optimizer": {"name": "adam", "learning_rate": 0.002},
@@ -123,7 +131,8 @@ def judged(folder: str, items: int, model: str, seed: int, options: argparse.Nam
     """Train until the event before each user's last gets no better, and return NDCG@10 of the last ones."""
     name = f"{folder}/{model}{seed}"
     path, shape = f"{folder}/log{seed}.parquet", (64, options.length, 32)  # larger batches are too few steps
-    given = mapping(path, items, model, *shape, epochs=options.epochs, seed=seed, negatives="all")
+    times = options.log is not None
+    given = mapping(path, items, model, *shape, times=times, epochs=options.epochs, seed=seed, negatives="all")
     for part in ("sparse_optimizer", "dense_optimizer"):
         given["train"][part]["learning_rate"] = options.rate
     given["data"]["histories"]["last"] = 2

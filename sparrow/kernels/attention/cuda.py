@@ -1,8 +1,8 @@
 """On NVIDIA GPUs: CUDA kernels (``cuda/src/attention_*.cu``).
 
-bfloat16 without a bias runs on tensor cores, with sums in float32: silu on a Hopper GPU by its own instructions (wgmma,
-TMA), the rest by those of Ampere. Other dtypes and a bias are computed in float32 by plain products. Heads are padded
-to 64 or 128 numbers. A list of the blocks of all sequences is made on the device, so that no shape depends on lengths.
+bfloat16 runs on tensor cores, with sums in float32: silu without a bias on a Hopper GPU by its own instructions (wgmma,
+TMA), the rest by those of Ampere. Other dtypes are computed in float32 by plain products. Heads are padded to 64 or 128
+numbers. A list of the blocks of all sequences is made on the device, so that no shape depends on lengths.
 """
 
 from __future__ import annotations
@@ -13,33 +13,25 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.kernels import cuda
-from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gate, Gradients, Kind
+from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gate, Gradients, Integers, Kind
 from sparrow.kernels.cuda import machine, norms, source, tuning
 from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number, real
+from sparrow.kernels.types import stand_in
 
 HOPPER = "sm_90"
 WIDEST = 128
 CLEARING = 32  # thread blocks that clear the padding of a result
 
 
-FLOAT_KERNEL = True
-"""Whether float32 and a bias by distance run here; without, "xla" computes them."""
-
-
 def unavailable(kind: Kind, arrays: Arrays) -> str | None:
     """Why this backend cannot compute it here; None: it can."""
     if reason := cuda.unavailable():
         return reason
-    if any(x.dtype.itemsize > 4 for x in arrays[:3]) or (not FLOAT_KERNEL and _needs_float(arrays)):
-        return f"it takes {'float32' if FLOAT_KERNEL else 'bfloat16 without a bias'} at most, and q is {arrays.q.dtype}"
+    if any(x.dtype.itemsize > 4 for x in arrays[:3]):
+        return f"it takes float32 at most, and q is {arrays.q.dtype}"
     if max(arrays.q.shape[2], arrays.v.shape[2]) > WIDEST:
         return f"heads of {max(arrays.q.shape[2], arrays.v.shape[2])} numbers are longer than {WIDEST}"
     return None
-
-
-def _needs_float(arrays: Arrays) -> bool:
-    is_biased = arrays.position is not None or arrays.time is not None
-    return is_biased or any(x.dtype != jnp.bfloat16 for x in arrays[:3])
 
 
 Held = tuple[list[jax.Array], jax.Array] | None
@@ -69,7 +61,7 @@ def backward(kind: Kind, arrays: Arrays, out: jax.Array, held: Held, grads: jax.
         parts, logarithms = held
         sums, delta = plan.call.input(logarithms), plan.call.input(deltas(grads, *parts))
     dq, dk, dv = (plan.output() for _ in range(3))
-    buckets = [0 if x is None else len(x) for x in (arrays.position, arrays.time)]
+    buckets = plan.buckets
     if is_biased := any(buckets):
         bound = _bias_bound(kind, arrays, grads)
         factor = jnp.ldexp(1.0, jnp.clip(61 - jnp.frexp(bound)[1], -120, 120))
@@ -99,17 +91,19 @@ def gated_unavailable(kind: Kind, projected: jax.Array, heads: int, width: int) 
     return None
 
 
-def gated_forward(kind: Kind, arrays: Arrays, gate: Gate) -> jax.Array:
-    """(tokens, 3 width): ``[u, mixed, norm(mixed) u]``."""
-    plan = _Plan(kind, arrays, gate)
+def gated_forward(kind: Kind, heads: int, gate: Gate, integers: Integers) -> tuple[jax.Array, Arrays]:
+    """Return ``[u, mixed, norm(mixed) u]``, (tokens, 3 width), and what `gated_backward` needs."""
+    like: Any = stand_in((gate.projected.shape[0], heads, gate.scale.shape[0] // heads), gate.projected.dtype)
+    plan = _Plan(kind, Arrays(like, like, like, *integers), gate)
     y = plan.call.output((plan.shape[0], 3 * gate.scale.shape[0]), plan.dtype)
+    plan.activate()
     plan.add(tuning.FORWARD, NOTHING, y, NOTHING, NOTHING, NOTHING)
     plan.add_norm(source.NORM, y, [NOTHING, NOTHING, y])
-    (made,) = plan.results()
-    return made
+    q, k, v, made = plan.results()
+    return made, Arrays(q, k, v, *integers)
 
 
-def gated_backward(kind: Kind, arrays: Arrays, gate: Gate, y: jax.Array, grads: jax.Array) -> Gate:
+def gated_backward(kind: Kind, gate: Gate, arrays: Arrays, y: jax.Array, grads: jax.Array) -> Gate:
     """Return the gradients of the gate's arrays."""
     plan = _Plan(kind, arrays, gate)
     to, given = plan.call.output(gate.projected.shape, plan.dtype), plan.output()
@@ -158,14 +152,17 @@ class _Plan:
         self.kind, self.arrays, self.call, self.gpu = kind, arrays, Call(), machine.here()
         tokens, heads, dim = arrays.q.shape
         self.shape = tokens, heads, 64 if max(dim, arrays.v.shape[2]) <= 64 else WIDEST
-        self.is_float = _needs_float(arrays)
-        self.hopper = self.gpu.arch == HOPPER and kind.score == "silu" and not self.is_float
-        self.q, self.k, self.v = (self.input(x) for x in arrays[:3])
+        self.is_float = any(x.dtype != jnp.bfloat16 for x in arrays[:3])
+        position, time = (0 if x is None else len(x) for x in (arrays.position, arrays.time))
+        self.buckets = position, time
+        self.hopper = self.gpu.arch == HOPPER and kind.score == "silu" and not self.is_float and not any(self.buckets)
+        is_given = isinstance(arrays.q, jax.Array)  # else `activate` makes them
+        self.q, self.k, self.v = (self.input(x) if is_given else self.output() for x in arrays[:3])
         self.offsets, self.sequences = self.call.input(arrays.offsets), arrays.offsets.shape[0] - 1
         self.contexts, self.candidates = self.call.input(arrays.contexts), self.call.input(arrays.candidates)
         everything = kind.max_distance >= EVERYTHING and arrays.contexts is None and arrays.candidates is None
         self.masks = source.SEMI_LOCAL if kind.is_semi_local else source.CAUSAL if everything else source.PLACES
-        self.modules = [source.attention_work_module()]
+        self.modules: list[source.Module] = []
         self.bias = [self.call.input(x) for x in arrays[6:]]
         self.factor = self.of_bias = self.totals = NOTHING
         self.gate = None if gate is None else [self.call.input(x) for x in gate[:4]]
@@ -193,13 +190,11 @@ class _Plan:
         tuned: tuning.MmaTuning | tuning.WgmmaTuning | tuning.FloatTuning
         if self.is_float:
             tuned = tuning.for_float_attention(dim)
-            buckets = [0 if x is None else len(x) for x in (self.arrays.position, self.arrays.time)]
-            module = source.attention_float_module(dim, mode, self.masks, softmax, buckets[0], buckets[1], tuned, inner)
+            module = source.attention_float_module(dim, mode, self.masks, softmax, inner, self.buckets)
         else:
-            tuned = tuning.for_attention(dim, mode, self.hopper)
-            module = source.attention_module(dim, mode, self.masks, softmax, self.hopper, inner)
-        self.modules.append(module)
-        program, items = len(self.modules) - 1, tokens // tuned.rows + self.sequences
+            tuned = tuning.for_attention(dim, mode, self.hopper, any(self.buckets))
+            module = source.attention_module(dim, mode, self.masks, softmax, self.hopper, inner, self.buckets)
+        program, items = self.program(module), tokens // tuned.rows + self.sequences
         work, counter = self.call.scratch(16 * items), self.call.scratch(16)
         sizes = [number(x) for x in (self.sequences, tokens, tuned.rows, int(mode == tuning.KEYS))]
         size = heads * dim * jnp.dtype(self.dtype).itemsize
@@ -214,7 +209,8 @@ class _Plan:
             gates.append(number(apart * heads * dim))
             totals = [self.totals.at(wide * at) for at in places]
             first, second = (argument.at(size * at) for argument, at in zip((first, second), places, strict=True))
-        self.call.launch(0, source.ATTENTION_WORK, 1 + CLEARING, 1024, [self.offsets, *sizes, work, counter, *cleared])
+        listing, given = self.program(source.attention_work_module()), [self.offsets, *sizes, work, counter, *cleared]
+        self.call.launch(listing, source.ATTENTION_WORK, 1 + CLEARING, 1024, given)
         masks = [number(min(x, EVERYTHING)) for x in (self.kind.max_distance, self.kind.sla_k1, self.kind.sla_k2)]
         last = [self.contexts, self.candidates, number(heads), real(self.kind.alpha), real(self.kind.scale), *masks]
         grid = items * heads
@@ -228,24 +224,34 @@ class _Plan:
             gates += totals
         else:
             arguments = [self.q, self.k, self.v, grads, first, second, sums, delta, work, counter, *last]
-        if self.is_float:
             position, time, times = self.bias
             unit, is_log = real(self.kind.time_unit), number(int(self.kind.time_bucket_fn == "log"))
-            arguments += [position, number(buckets[0]), time, number(buckets[1]), times, unit, is_log]
+            arguments += [position, number(self.buckets[0]), time, number(self.buckets[1]), times, unit, is_log]
             arguments += [self.factor, self.of_bias]
         self.call.launch(program, source.ATTENTION, grid, tuned.threads, [*arguments, *gates], module.shared[0])
+
+    def program(self, module: source.Module) -> int:
+        """Return the number of a module in the call."""
+        if module not in self.modules:
+            self.modules.append(module)
+        return self.modules.index(module)
+
+    def activate(self) -> None:
+        """Compute q, k and v from what is projected."""
+        assert self.gate is not None
+        tokens, heads, dim = self.shape
+        program = self.program(source.norm_module(heads * dim, jnp.dtype(self.dtype).name, gated=True))
+        grid, sizes = norms.blocks(self.gpu, tokens, 4), [number(tokens), number(4 * heads * dim)]
+        arguments = [*self.gate[:2], self.v, self.q, self.k, *sizes]
+        self.call.launch(program, source.ACTIVATE, grid, 32 * tuning.NORM_WARPS, arguments)
 
     def add_norm(self, kernel: int, y: Argument, arguments: list[Argument]) -> None:
         """Launch a kernel of `norms`, gated, for what is in ``y``; ``arguments`` are those after the bias."""
         assert self.gate is not None
         tokens, heads, dim = self.shape
-        self.modules.append(source.norm_module(heads * dim, jnp.dtype(self.dtype).name, gated=True))
-        mixed = y.at(heads * dim * jnp.dtype(self.dtype).itemsize)
-        given, program = [mixed, *self.gate, *arguments], len(self.modules) - 1
-        each = 4 if kernel == source.NORM else 2
-        norms.add(
-            self.call, self.gpu, program, kernel, (tokens, heads * dim), given, 4 * heads * dim, self.epsilon, each
-        )
+        program = self.program(source.norm_module(heads * dim, jnp.dtype(self.dtype).name, gated=True))
+        shape, size = (tokens, heads * dim), jnp.dtype(self.dtype).itemsize
+        norms.add_gated(self.call, self.gpu, program, kernel, shape, size, y, self.gate, arguments, self.epsilon)
 
     def _map(self, array: Argument, rows: int) -> Argument:
         tokens, heads, dim = self.shape

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.kernels.attention import cuda
-from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gate, Kind
+from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gate, Integers, Kind
 from sparrow.kernels.attention.operation import chosen
 from sparrow.kernels.types import stand_in
 
@@ -42,7 +42,8 @@ def gated_attention(
     width, tokens = norm_scale.shape[0], projected.shape[0]
     reach = EVERYTHING if max_distance is None else max_distance
     kind = Kind("silu", max_length=max_length, max_distance=reach, **options)
-    integers: Any = [None if x is None else x.astype(jnp.int32) for x in (offsets, contexts, candidates)]
+    contexts, candidates = (None if x is None else x.astype(jnp.int32) for x in (contexts, candidates))
+    integers = offsets.astype(jnp.int32), contexts, candidates
     if 0 in (tokens, offsets.shape[0] - 1, max_length) or cuda.gated_unavailable(kind, projected, heads, width):
         return None
     like: Any = stand_in((tokens, heads, width // heads), projected.dtype)
@@ -54,27 +55,19 @@ def gated_attention(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _gated(kind: Kind, heads: int, epsilon: float, gate: Any, integers: Any) -> jax.Array:
+def _gated(kind: Kind, heads: int, epsilon: float, gate: Any, integers: Integers) -> jax.Array:
     return _forward(kind, heads, epsilon, gate, integers)[0]
 
 
-def _forward(kind: Kind, heads: int, epsilon: float, gate: Any, integers: Any) -> tuple[jax.Array, Any]:
-    given = Gate._make((*gate, epsilon))
-    width = given.scale.shape[0]
-
-    def part(at: int) -> jax.Array:
-        columns = slice(at * width, (at + 1) * width)
-        x = jax.nn.silu(given.projected[:, columns].astype(jnp.float32) + given.shift[columns])
-        return x.astype(given.projected.dtype).reshape(x.shape[0], heads, -1)
-
-    arrays = Arrays(part(2), part(3), part(1), *integers)
-    y = cuda.gated_forward(kind, arrays, given)
-    return y, (arrays, gate, y)
+def _forward(kind: Kind, heads: int, epsilon: float, gate: Any, integers: Integers) -> tuple[jax.Array, Any]:
+    y, held = cuda.gated_forward(kind, heads, Gate._make((*gate, epsilon)), integers)
+    return y, (gate, held, y)
 
 
 def _backward(kind: Kind, heads: int, epsilon: float, held: Any, grads: jax.Array) -> Any:
-    arrays, gate, y = held
-    return cuda.gated_backward(kind, arrays, Gate._make((*gate, epsilon)), y, grads)[:4], [None] * 3
+    gate, arrays, y = held
+    found = cuda.gated_backward(kind, Gate._make((*gate, epsilon)), arrays, y, grads)
+    return found[:4], (None, None, None)
 
 
 _gated.defvjp(_forward, _backward)

@@ -71,6 +71,10 @@ class Past(NamedTuple):
     times: jax.Array | None = None
 
 
+Integers = tuple[jax.Array, jax.Array | None, jax.Array | None]
+"""Offsets, contexts and candidates of `Arrays`."""
+
+
 class Gate(NamedTuple):
     """The arrays of `sparrow.kernels.gated_attention` besides those of its attention."""
 

@@ -56,6 +56,23 @@ def blocks(machine: Gpu, rows: int, each: int) -> int:
     return max(1, min(each * machine.cores, -(-rows // tuning.NORM_WARPS)))
 
 
+def add_gated(
+    call: Call,
+    machine: Gpu,
+    program: int,
+    kernel: int,
+    shape: tuple[int, int],
+    itemsize: int,
+    y: Argument,
+    gate: list[Argument],
+    arguments: list[Argument],
+    epsilon: float,
+) -> None:
+    """Launch a kernel over the middle columns of ``y``; ``gate`` are projected, shift, scale, bias."""
+    given, each = [y.at(shape[1] * itemsize), *gate, *arguments], 4 if kernel == source.NORM else 2
+    add(call, machine, program, kernel, shape, given, 4 * shape[1], epsilon, each)
+
+
 def add(
     call: Call,
     machine: Gpu,

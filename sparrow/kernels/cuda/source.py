@@ -50,7 +50,7 @@ def _read(name: str) -> str:
 SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
 LOOKUP = UPDATE = 0
 PAIRS, PAIRS_GRADIENT = range(2)
-NORM, NORM_GRADIENT = range(2)
+NORM, NORM_GRADIENT, ACTIVATE = range(3)
 SWAP_LEAVE, SWAP_MOVE, SWAP_READ = range(3)
 START, PUT_BACK = range(2)
 IDS = (
@@ -115,7 +115,7 @@ def norm_module(dim: int, dtype: str, gated: bool) -> Module:
     """Return the kernels of a layer normalization of ``dim`` numbers, alone or of `gated` values."""
     macros = {"NUMBERS": TYPES[dtype], "DIM": dim, "GATED": int(gated), "WARPS": tuning.NORM_WARPS}
     source = text("types.cuh", "memory.cuh", "norms.cu")
-    return Module("norms", source, tuple(macros.items()), ("norm_rows", "norm_gradient"), (0, 0))
+    return Module("norms", source, tuple(macros.items()), ("norm_rows", "norm_gradient", "activate"), (0, 0, 0))
 
 
 def ids_module(tuned: tuning.IdsTuning) -> Module:
@@ -149,37 +149,52 @@ def attention_work_module() -> Module:
     return Module("attention_work", text("types.cuh", "attention_work.cu"), (), ("attention_work",), (0,))
 
 
-def attention_module(dim: int, mode: int, masks: int, softmax: bool, hopper: bool, inner: bool = False) -> Module:
+def attention_module(
+    dim: int,
+    mode: int,
+    masks: int,
+    softmax: bool = False,
+    hopper: bool = False,
+    inner: bool = False,
+    buckets: tuple[int, int] = (0, 0),
+) -> Module:
     """Return the kernel of one mode of an attention; ``hopper``: by instructions of compute capability 9.0 alone.
 
-    ``inner``: the results are gradients of what q, k and v are the silu of.
+    ``inner``: the results are gradients of what q, k and v are the silu of. ``buckets``: of biases by place and time.
     """
-    tuned = tuning.for_attention(dim, mode, hopper)
-    shape = {"D": dim, "MODE": mode, "MASKS": masks, "BM": tuned.rows, "INNER": int(inner)}
-    macros = tuning.macros(tuned) | shape | ({} if hopper else {"SOFTMAX": int(softmax)})
+    tuned = tuning.for_attention(dim, mode, hopper, any(buckets))
     kernel = text("attention_wgmma.cu").replace("// WGMMA_INSTRUCTIONS\n", wgmma_instructions())
-    source = text("types.cuh", "attention_mask.cuh") + (kernel if hopper else text("attention_mma.cu"))
-    shared = tuned.shared(dim, 1 if mode == tuning.FORWARD else 2)
-    return Module("attention", source, tuple(macros.items()), ("attention",), (shared,), hopper)
+    if not hopper:
+        kernel = text("attention_bias.cuh", "attention_tiles.cuh", "attention_mma.cu")
+    return _attention(kernel, tuned, dim, mode, masks, softmax, inner, buckets, hopper)
 
 
 def attention_float_module(
+    dim: int, mode: int, masks: int, softmax: bool, inner: bool = False, buckets: tuple[int, int] = (0, 0)
+) -> Module:
+    """Return the kernel of one mode of an attention in float32."""
+    kernel = text("attention_bias.cuh", "attention_float.cu")
+    return _attention(kernel, tuning.for_float_attention(dim), dim, mode, masks, softmax, inner, buckets, False)
+
+
+def _attention(
+    kernel: str,
+    tuned: tuning.MmaTuning | tuning.WgmmaTuning | tuning.FloatTuning,
     dim: int,
     mode: int,
     masks: int,
     softmax: bool,
-    positions: int,
-    spans: int,
-    tuned: tuning.FloatTuning,
-    inner: bool = False,
+    inner: bool,
+    buckets: tuple[int, int],
+    hopper: bool,
 ) -> Module:
-    """Return the kernel of one mode of an attention in float32, with biases by ``positions`` and ``spans`` buckets."""
-    shape = {"D": dim, "MODE": mode, "MASKS": masks, "SOFTMAX": int(softmax), "BM": tuned.rows, "INNER": int(inner)}
-    bias = {"POSITION": int(positions > 0), "TIME": int(spans > 0), "HELD": tuned.held(mode, positions + spans)}
-    macros = tuning.macros(tuned) | shape | bias
-    source = text("types.cuh", "attention_mask.cuh", "attention_bias.cuh", "attention_float.cu")
-    shared = tuned.shared(dim, mode, positions + spans)
-    return Module("attention_float", source, tuple(macros.items()), ("attention",), (shared,))
+    held = tuning.held_buckets(mode, sum(buckets))
+    shape = {"D": dim, "MODE": mode, "MASKS": masks, "BM": tuned.rows, "INNER": int(inner)}
+    bias = {"SOFTMAX": int(softmax), "POSITION": int(buckets[0] > 0), "TIME": int(buckets[1] > 0), "HELD": held}
+    macros = tuning.macros(tuned) | shape | ({} if hopper else bias)
+    shared = tuned.shared(dim, 1 if mode == tuning.FORWARD else 2) + 8 * held
+    source = text("types.cuh", "attention_mask.cuh") + kernel
+    return Module("attention", source, tuple(macros.items()), ("attention",), (shared,), hopper)
 
 
 def wgmma_instructions() -> str:

@@ -128,14 +128,8 @@ class FloatTuning:
     bn: int
     threads: int
 
-    def held(self, mode: int, buckets: int) -> int:
-        """Return the buckets of a bias whose gradients a block sums up in shared memory."""
-        return buckets if mode == QUERIES and buckets <= 1024 else 0
-
-    def shared(self, dim: int, mode: int, buckets: int) -> int:
-        kept = self.rows * (1 if mode == FORWARD else 2)
-        sums = 8 * self.held(mode, buckets)
-        return 4 * ((kept + 2 * self.bn) * (dim + 4) + self.rows * (self.bn + 4)) + sums
+    def shared(self, dim: int, kept: int) -> int:
+        return 4 * ((kept * self.rows + 2 * self.bn) * (dim + 4) + self.rows * (self.bn + 4))
 
 
 Tuning = SortTuning | LookupTuning | UpdateTuning | PairsTuning | IdsTuning | MmaTuning | WgmmaTuning | FloatTuning
@@ -286,9 +280,14 @@ _WGMMA = {
 }
 
 
-def for_attention(dim: int, mode: int, hopper: bool) -> MmaTuning | WgmmaTuning:
+def for_attention(dim: int, mode: int, hopper: bool, biased: bool) -> MmaTuning | WgmmaTuning:
     """Return the tuning of an attention of heads of ``dim`` numbers, by Hopper's own instructions or by older ones."""
-    return _WGMMA[dim, mode] if hopper else _MMA[dim, mode]
+    return _WGMMA[dim, mode] if hopper else MmaTuning(4, 1, 64, 32) if biased else _MMA[dim, mode]
+
+
+def held_buckets(mode: int, buckets: int) -> int:
+    """Return the buckets of a bias whose gradients a thread block sums up in shared memory."""
+    return buckets if mode == QUERIES and buckets <= 1024 else 0
 
 
 def for_float_attention(dim: int) -> FloatTuning:

@@ -277,9 +277,7 @@ class Layout:
         each: dict[str, jax.Array] = {} if times is None else {"times": times}
         if self.recording is not None:
             options = {**options, "past": self._recorded(self.recording, k, v, times)}
-        each.update(self._counts())
-        if in_any_order:
-            each["contexts"] = self.context + self.history
+        each.update(self._counts(options, in_any_order))
 
         def own(arrays: Any, each: Any, biases: Any) -> jax.Array:
             q, k, v, offsets = arrays
@@ -292,11 +290,19 @@ class Layout:
         made: jax.Array = self.shards.each(own, (split, split, everywhere), split)(*arguments)
         return made
 
-    def _counts(self) -> dict[str, jax.Array]:
-        """Return the tokens of context and the candidates of each example, where there are any."""
-        counts = {"candidates": self.candidates} if self.most_candidates else {}
-        if self.context or self.known_context:
+    def _counts(self, options: dict[str, Any], in_any_order: bool = False) -> dict[str, jax.Array]:
+        """Return the tokens of context and the candidates of each example, where they change who sees whom.
+
+        One candidate after a history without context sees what any next element would; kernels are faster without.
+        """
+        counts = {}
+        if in_any_order:
+            counts["contexts"] = self.context + self.history
+        elif self.context or self.known_context:
             counts["contexts"] = jnp.full(self.history.shape, self.context or self.known_context, jnp.int32)
+        is_next = not counts and not options.get("sla_k1") and not options.get("sla_k2")
+        if self.most_candidates > is_next:
+            counts["candidates"] = self.candidates
         return counts
 
     def gated(
@@ -305,7 +311,7 @@ class Layout:
         """`gated_attention` with the norm's scale and bias; None where no kernel has it, or a pass is kept."""
         if self.recording is not None or self.shards is not None:
             return None
-        each = self._counts()
+        each = self._counts(options)
         scale, bias = norm.scale[...], norm.bias[...]
         options = {**options, **each, "heads": heads, "epsilon": norm.epsilon, "max_length": self.most}
         return gated_attention(projected, shift, scale, bias, self.offsets, **options)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from sparrow.kernels import cuda, jagged_attention, native
-from sparrow.kernels.attention import cuda as cuda_attention
 from tests.kernels.cuda import emulator
 
 from . import statement
@@ -32,8 +31,6 @@ def gpu(request):
     """Backend "cuda" runs on a GPU, or on the emulation where there is none."""
     parameters = getattr(getattr(request.node, "callspec", None), "params", {})
     is_cuda = parameters.get("backend") == "cuda"
-    if is_cuda and not cuda_attention.FLOAT_KERNEL:
-        pytest.skip("float32 is turned off")
     if not is_cuda or cuda.unavailable() is None:
         yield
     elif reason := emulator.unavailable():
@@ -122,6 +119,28 @@ def test_bfloat16_and_equal_bits(backend):
             np.testing.assert_array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
 
 
+@pytest.mark.parametrize("backend", ["cuda"])
+@pytest.mark.parametrize(
+    ("name", "score"), [("timed", "silu"), ("biased", "softmax"), ("log_timed", "softmax"), ("semi_local", "silu")]
+)
+def test_bfloat16_by_matrix_instructions(name, score, backend):
+    """Against the reference in float32: results, and the gradients of all arrays, biases among them."""
+    case = next(case for case in statement.CASES if str(case) == name)
+    case = statement.dataclasses.replace(case, lengths=(5, 0, 1, 70, 12, 21), **_shorter(case))
+    arrays = given(case, jnp.bfloat16)
+    exact = {name: array.astype(jnp.float32) for name, array in arrays.items()}
+    want, reference = jax.vjp(lambda x: call(case, score, "xla", x), exact)
+    weights = jnp.asarray(np.random.default_rng(1).normal(size=want.shape), jnp.bfloat16)
+    expected = [want, *jax.tree.leaves(reference(weights.astype(jnp.float32)))]
+    runs = []
+    for _ in range(2):
+        out, pullback = jax.vjp(lambda x: call(case, score, backend, x), arrays)
+        runs.append([np.asarray(x, np.float64) for x in jax.tree.leaves((out, pullback(weights)))])
+    for one, two, right in zip(*runs, expected, strict=True):
+        np.testing.assert_array_equal(one, two)
+        assert np.linalg.norm(one - right) <= 8e-3 * np.linalg.norm(right)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_under_jit_without_sequences_and_with_large_scores(backend):
     case = statement.Case("large", (40, 3))
@@ -149,15 +168,10 @@ def test_bad_arguments():
 
 
 @pytest.mark.parametrize("backend", ["cuda"])
-def test_what_a_gpu_does_not_compute(backend, monkeypatch):
-    offsets, wide, x = jnp.array([0, 4]), jnp.zeros((4, 1, 130)), jnp.ones((4, 1, 2))
+def test_what_a_gpu_does_not_compute(backend):
+    offsets, wide = jnp.array([0, 4]), jnp.zeros((4, 1, 130))
     with pytest.raises(ValueError, match="heads of 130 numbers are longer than 128"):
         jagged_attention(wide, wide, wide, offsets, max_length=4, backend=backend)
-    monkeypatch.setattr(cuda_attention, "FLOAT_KERNEL", False)
-    for dtype, bias in (("float32", None), ("bfloat16", jnp.ones(2))):
-        q = x.astype(dtype)
-        with pytest.raises(ValueError, match="it takes bfloat16 without a bias"):
-            jagged_attention(q, q, q, offsets, max_length=4, position_bias=bias, backend=backend)
 
 
 LINEAR = """

@@ -9,7 +9,7 @@ import pytest
 
 from sparrow.kernels import cuda
 from sparrow.kernels.attention.cuda import deltas
-from sparrow.kernels.cuda import nvrtc, source, tuning
+from sparrow.kernels.cuda import nvrtc, source
 
 from . import statement
 from .test_attention import call, given
@@ -22,13 +22,13 @@ CASES = statement.CASES[:-1]
 @pytest.mark.skipif(nvrtc.unavailable() is not None, reason="NVRTC is not installed")
 @pytest.mark.parametrize(("arch", "hopper"), [("sm_80", False), ("sm_90a", True), ("sm_100", False)])
 def test_compiles_without_a_gpu(arch, hopper):
-    tuned = tuning.for_float_attention(128)
     modules = [
         source.attention_work_module(),
         source.attention_module(64, 2, source.PLACES, not hopper, hopper),
         source.attention_module(128, 2, source.PLACES, softmax=False, hopper=hopper, inner=True),
         source.norm_module(512, "bfloat16", gated=True),
-        source.attention_float_module(128, 1, source.SEMI_LOCAL, hopper, 128, 64, tuned),
+        source.attention_module(64, 1, source.CAUSAL, softmax=hopper, buckets=(128, 64)),
+        source.attention_float_module(128, 1, source.SEMI_LOCAL, softmax=hopper, buckets=(128, 64)),
     ]
     for module in modules:
         image = nvrtc.compile_cubin(module.source, nvrtc.options(arch, module.macros))

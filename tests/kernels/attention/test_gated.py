@@ -96,9 +96,10 @@ def test_against_the_statement(case):
         assert abs(products.sum() - (ends[0] - ends[1]) / 2e-6) <= 2e-5 * np.abs(products).sum() + 1e-3
 
 
-@pytest.mark.skipif(cuda.unavailable() is not None, reason="tensor instructions need a GPU")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_bfloat16(case):
+    """By matrix instructions; on the emulation with few tokens."""
+    case = case if jax.default_backend() == "gpu" else short(case)
     arrays, weights = drawn(case, "bfloat16")
     got, pullback = jax.vjp(lambda *arrays: call(case, arrays), *arrays)
     exact = [x.astype(jnp.float32) for x in arrays]

@@ -4,12 +4,11 @@ struct Bias {
   int positions;
   const float* time;
   int spans;
-  const float* times;  // of the sequence
   float unit;
   int is_log;
 
-  // The bias of a query and a key that it sees, and the buckets.
-  MEMBER float of(const Mask& mask, int query, int key, int& bucket, int& time_bucket) const {
+  // The bias of a query and a key that it sees, `elapsed` before it, and the buckets.
+  MEMBER float of(const Mask& mask, int query, int key, float elapsed, int& bucket, int& time_bucket) const {
     float found = 0.f;
     if (POSITION) {
       const int distance = MASKS == 2 ? min(query, mask.end) - min(key, mask.end) : mask.place(query) - mask.place(key);
@@ -17,7 +16,7 @@ struct Bias {
       found += position[bucket];
     }
     if (TIME) {
-      const float units = fmaxf(times[query] - times[key], 0.f) / unit;
+      const float units = fmaxf(elapsed, 0.f) / unit;
       const float scaled = is_log ? logf(fmaxf(units, 1.f)) : sqrtf(units);
       time_bucket = (int)fminf(scaled, (float)(spans - 1));
       found += time[time_bucket];

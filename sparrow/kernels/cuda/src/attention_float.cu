@@ -135,7 +135,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   load<BM>(memory, (MODE == 2 ? k : q) + base, m0, len, stride);
   if (MODE != 0) load<BM>(memory + BM * STRIDE, (MODE == 2 ? v : dout) + base, m0, len, stride);
 
-  const Bias bias{position, positions, time, spans_of_time, times + (TIME ? item.x : 0), time_unit, log_time};
+  const Bias bias{position, positions, time, spans_of_time, time_unit, log_time};
+  const float* const times_here = times + (TIME ? item.x : 0);
   u32* const held = HELD ? (u32*)(memory + SHARED) : found;
   for (int at = threadIdx.x; at < 2 * HELD; at += THREADS) held[at] = 0;
   [[maybe_unused]] Gradient of_position{held}, of_time{held + 2 * (POSITION ? positions : 0)};
@@ -177,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const int query = MODE == 2 ? at : r0 + i, key = MODE == 2 ? r0 + i : at;
         int bucket = 0, time_bucket = 0;
         float x = alpha * s[i][j];
-        if (seen[i][j]) x += bias.of(mask, query, key, bucket, time_bucket);
+        if (seen[i][j]) x += bias.of(mask, query, key, TIME ? times_here[query] - times_here[key] : 0.f, bucket, time_bucket);
         if (MODE == 0) {
           s[i][j] = SOFTMAX ? (seen[i][j] ? x : LOW) : seen[i][j] ? x / (1.f + expf(-x)) : 0.f;
           continue;

@@ -102,6 +102,10 @@ __device__ __forceinline__ float inner(float gradient, float x) {
   const float share = 1.f / (1.f + expf(-x));
   return gradient * share * (1.f + x * (1.f - share));
 }
+#ifdef SPARROW_EMULATED
+DEVICE u32 pack(float low, float high) { return to_bfloat16(low) | u32(to_bfloat16(high)) << 16; }
+DEVICE float tanh_fast(float x) { return tanhf(x); }
+#else
 __device__ __forceinline__ u32 pack(float low, float high) {
   u32 r;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
@@ -112,7 +116,7 @@ __device__ __forceinline__ float tanh_fast(float x) {
   asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
-#ifndef SPARROW_EMULATED
+#endif
 // What a lane needs of x for its pieces of 8 numbers of COUNT rows, all of the same columns.
 template <int COUNT>
 struct Inner {
@@ -123,7 +127,7 @@ struct Inner {
   __device__ __forceinline__ void fetch(const u16* from, const float* by, F row) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-      const long at = row(i);
+      const int64_t at = row(i);
       x[i] = at < 0 ? uint4{0, 0, 0, 0} : *(const uint4*)(from + at);
     }
     *(float4*)shift = *(const float4*)by, *(float4*)(shift + 4) = *(const float4*)(by + 4);
@@ -135,12 +139,11 @@ struct Inner {
     float found[8];
 #pragma unroll
     for (int e = 0; e < 8; e++) {
-      const float value = __uint_as_float(e & 1 ? own[e / 2] & 0xffff0000u : own[e / 2] << 16) + shift[e];
-      const float share = __fdividef(1.f, 1.f + __expf(-value));
-      found[e] = __uint_as_float(e & 1 ? given[e / 2] & 0xffff0000u : given[e / 2] << 16) * share * (1.f + value * (1.f - share));
+      const float value = bit_cast<float>(e & 1 ? own[e / 2] & 0xffff0000u : own[e / 2] << 16) + shift[e];
+      const float h = 0.5f * value, y = tanh_fast(h);  // 2 silu' - 1 = h (1 - y y) + y
+      found[e] = bit_cast<float>(e & 1 ? given[e / 2] & 0xffff0000u : given[e / 2] << 16) * (0.5f * (h * (1.f - y * y) + y) + 0.5f);
       sum[e] += found[e];
     }
     return {pack(found[0], found[1]), pack(found[2], found[3]), pack(found[4], found[5]), pack(found[6], found[7])};
   }
 };
-#endif

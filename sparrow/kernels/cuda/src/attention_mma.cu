@@ -1,4 +1,4 @@
-// Jagged attention on mma.sync m16n8k16 bf16, for sm_80 and later; with silu, or SOFTMAX 1.
+// Jagged attention on mma.sync m16n8k16 bf16, for sm_80 and later; with silu, or SOFTMAX 1; biases as attention_bias.cuh has them.
 //
 // One kernel in three modes (attention_mask.cuh); each keeps BM rows of one (sequence, head) and streams the other side in
 // tiles of BN:
@@ -6,37 +6,19 @@
 //   MODE 1  dq       keeps q, dout    streams k, v     dq  = alpha ds k
 //   MODE 2  dk, dv   keeps k, v       streams q, dout  dv  = scale w' dout;  dk = alpha ds' q
 // with ds = scale (dout v') * silu'(alpha q k'), or w * (scale (dout v') - delta), delta_i = <dout_i, out_i>.
-// No atomics: each output element is summed by one thread, in one order.
+// where products are alpha q k' + bias. Each output element is summed by one thread, in one order; gradients of a bias are integers.
 //
 // Macros: D (64 or 128), MODE, MASKS, SOFTMAX, WARPS, MT (tiles of 16 rows per warp), BN (streamed rows per stage), NC (of
-// these, per step), MINB (blocks per multiprocessor). BM = 16 * MT * WARPS.
+// these, per step), MINB (blocks per multiprocessor), POSITION, TIME (whether there is such a bias), HELD (buckets whose gradients are summed in shared
+// memory; 0: in global memory). BM = 16 * MT * WARPS.
+#define BIASED (POSITION || TIME)
 #define THREADS (32 * WARPS)
 #define NKEEP (MODE == 0 ? 1 : 2)
 #define STAGES 2
 
-__device__ __forceinline__ u32 smem_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
-// Rows of D bf16; the 16-byte pieces of a row are permuted by the row, so that ldmatrix has no bank conflicts.
-__device__ __forceinline__ u32 place(int row, int piece) { return row * (D * 2) + ((piece ^ (row & 7)) << 4); }
-__device__ __forceinline__ void copy16(u32 to, const void* from, bool there) {
-  int bytes = there ? 16 : 0;  // the rest is filled with zeros
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
-}
-__device__ __forceinline__ void ldm(u32* r, u32 at) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
-}
-__device__ __forceinline__ void ldm_t(u32* r, u32 at) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
-}
-__device__ __forceinline__ void mma(float* c, const u32* a, const u32* b) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 // Rows [row0, row0 + ROWS) of one head of a (tokens, heads, D) array; rows at or after `len` become zeros.
 template <int ROWS>
-__device__ __forceinline__ void load(u32 to, const u16* from, int row0, int len, long stride) {
+__device__ __forceinline__ void load(Shared to, const u16* from, int row0, int len, long stride) {
   constexpr int PIECES = D / 8;
 #pragma unroll
   for (int at = threadIdx.x; at < ROWS * PIECES; at += THREADS) {
@@ -47,7 +29,7 @@ __device__ __forceinline__ void load(u32 to, const u16* from, int row0, int len,
 }
 
 // c (MT x NC) = keep (own rows) x stream'(NC rows from n)
-__device__ __forceinline__ void product(float (*c)[NC / 8][4], u32 keep, u32 stream, int row, int n, int lane) {
+__device__ __forceinline__ void product(float (*c)[NC / 8][4], Shared keep, Shared stream, int row, int n, int lane) {
 #pragma unroll
   for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -70,22 +52,6 @@ __device__ __forceinline__ void product(float (*c)[NC / 8][4], u32 keep, u32 str
       }
     }
   }
-}
-
-// out (MT x D) += weights (MT x NC, bf16) x stream (NC rows from n)
-__device__ __forceinline__ void gather(float (*out)[D / 8][4], u32 (*w)[NC / 16][4], u32 stream, int n, int lane) {
-#pragma unroll
-  for (int k = 0; k < NC / 16; k++)
-#pragma unroll
-    for (int j = 0; j < D / 16; j++) {
-      u32 b[4];
-      ldm_t(b, stream + place(n + k * 16 + (lane & 15), 2 * j + (lane >> 4)));
-#pragma unroll
-      for (int m = 0; m < MT; m++) {
-        mma(out[m][2 * j], w[m][k], b);
-        mma(out[m][2 * j + 1], w[m][k], b + 2);
-      }
-    }
 }
 
 // The warp's rows of `out`, times `factor`, through its own rows of `buffer` to the array.
@@ -116,12 +82,6 @@ __device__ __forceinline__ void store(u16* to, const u16* x, const float* shift,
   }
 }
 
-__device__ __forceinline__ float exp2_fast(float x) {
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-
 // work, counter: from attention_work.cu; the grid is the most items there can be x heads. sums, delta: (tokens, heads), of
 // SOFTMAX alone: the logarithm of each row's sum, to base 2; `delta` as above.
 extern "C" __global__ void __launch_bounds__(THREADS, MINB)
@@ -129,11 +89,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
               u16* __restrict__ out0, u16* __restrict__ out1, float* __restrict__ sums, const float* __restrict__ delta,
               const int4* __restrict__ work, const int* __restrict__ counter, const int* __restrict__ contexts,
               const int* __restrict__ candidates, int heads, float alpha, float scale, int reach, int k1, int k2,
+              const float* __restrict__ position, int positions, const float* __restrict__ time, int spans_of_time,
+              const float* __restrict__ times, float time_unit, int log_time, const float* __restrict__ factor, u32* found,
               const u16* __restrict__ x0, const u16* __restrict__ x1, const float* __restrict__ shift0,
               const float* __restrict__ shift1, int apart) {
+  constexpr u32 TILE = BN * D * 2, TILES = NKEEP * BM * D * 2 + 2 * STAGES * TILE;
+#ifdef SPARROW_EMULATED
+  alignas(16) static char memory[TILES + 8 * HELD];
+#else
   extern __shared__ __align__(1024) char memory[];
+#endif
   const int lane = threadIdx.x & 31, row = (threadIdx.x >> 5) * 16 * MT;
-  if (blockIdx.x / heads >= counter[2]) return;
+  if (blockIdx.x / heads >= u32(counter[2])) return;
   const int4 item = work[blockIdx.x / heads];
   const int len = item.y, m0 = item.z, head = blockIdx.x % heads;
   const Mask mask = mask_of(item, contexts, candidates, reach, k1, k2);
@@ -144,9 +111,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
   const u16* keep1 = (MODE == 2 ? v : dout) + base;
   const u16* stream0 = (MODE == 2 ? q : k) + base;
   const u16* stream1 = (MODE == 2 ? dout : v) + base;
-  const u32 mem = smem_address(memory);
-  const u32 kept = mem, streamed = mem + NKEEP * BM * D * 2;
-  constexpr u32 TILE = BN * D * 2;
+  const Shared kept = smem_address(memory), streamed = kept + NKEEP * BM * D * 2;
+  const Bias bias{position, positions, time, spans_of_time, time_unit, log_time};
+  const auto time_of = [&](int r) { return TIME && r < len ? times[item.x + r] : 0.f; };
+  u32* const held = HELD ? (u32*)(memory + TILES) : found;
+  if (BIASED && MODE == 1)
+    for (int at = threadIdx.x; at < 2 * HELD; at += THREADS) held[at] = 0;
+  [[maybe_unused]] Gradient of_position{held}, of_time{held + 2 * (POSITION ? positions : 0)};
+  [[maybe_unused]] const float of_score = BIASED && MODE == 1 ? *factor * (SOFTMAX ? 1.f : 0.5f * scale) : 0.f;
 
   load<BM>(kept, keep0, m0, len, stride);
   if (MODE != 0) load<BM>(kept + BM * D * 2, keep1, m0, len, stride);
@@ -156,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
       load<BN>(streamed + s * 2 * TILE, stream0, blocks.at(s) * BN, len, stride);
       load<BN>(streamed + s * 2 * TILE + TILE, stream1, blocks.at(s) * BN, len, stride);
     }
-    asm volatile("cp.async.commit_group;");
+    commit_copies();
   }
 
   float acc0[MT][D / 8][4], acc1[MT][D / 8][4];  // acc1: dv, in MODE 2 alone
@@ -183,10 +155,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
         total[m][half] = 0.f;
       }
 
-  const float half_alpha = 0.5f * alpha, log_alpha = alpha * 1.4426950408889634f;
+  [[maybe_unused]] float own_time[MT][2];
+#pragma unroll
+  for (int m = 0; m < MT; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) own_time[m][half] = time_of(m0 + row + m * 16 + half * 8 + (lane >> 2));
+
+  const float factor_of_s = BIASED ? 1.f : alpha, half_alpha = 0.5f * factor_of_s, log_alpha = factor_of_s * 1.4426950408889634f;
   int stage = 0;
   for (int t = 0; t < blocks.total; t++) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+    wait_copies();
     __syncthreads();
     {
       int next = t + STAGES - 1, at = stage + STAGES - 1;
@@ -195,9 +173,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
         load<BN>(streamed + at * 2 * TILE, stream0, blocks.at(next) * BN, len, stride);
         load<BN>(streamed + at * 2 * TILE + TILE, stream1, blocks.at(next) * BN, len, stride);
       }
-      asm volatile("cp.async.commit_group;");
+      commit_copies();
     }
-    const u32 tile0 = streamed + stage * 2 * TILE, tile1 = tile0 + TILE;
+    const Shared tile0 = streamed + stage * 2 * TILE, tile1 = tile0 + TILE;
     if (++stage == STAGES) stage = 0;
 #pragma unroll 1
     for (int n = 0; n < BN; n += NC) {
@@ -226,6 +204,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
           }
       }
 #define HIDDEN(m, j, e) (masked && (hidden[m][(e) >> 1] >> (2 * (j) + ((e) & 1)) & 1))
+      [[maybe_unused]] float column_time[NC / 8][2];
+      const auto biased = [&](int m, int j, int e, int& bucket, int& time_bucket) {
+        const int r = r0 + m * 16 + (e >> 1) * 8 + (lane >> 2), c = n0 + j * 8 + (lane & 3) * 2 + (e & 1);
+        const float own = own_time[m][e >> 1], other = column_time[j][e & 1];
+        return MODE == 2 ? bias.of(mask, c, r, other - own, bucket, time_bucket) : bias.of(mask, r, c, own - other, bucket, time_bucket);
+      };
+      if (BIASED) {
+#pragma unroll
+        for (int j = 0; j < NC / 8; j++)
+#pragma unroll
+          for (int e = 0; e < 2; e++) column_time[j][e] = time_of(n0 + j * 8 + (lane & 3) * 2 + e);
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+          for (int j = 0; j < NC / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+              int bucket = 0, time_bucket = 0;
+              if (!HIDDEN(m, j, e)) s[m][j][e] = alpha * s[m][j][e] + biased(m, j, e, bucket, time_bucket);
+            }
+      }
 #if MODE == 0
 #pragma unroll
       for (int m = 0; m < MT; m++) {
@@ -240,8 +239,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
                 s[m][j][e] = HIDDEN(m, j, e) ? LOW : s[m][j][e] * log_alpha;
                 largest = fmaxf(largest, s[m][j][e]);
               }
-            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+            largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 1));
+            largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 2));
             const float factor = exp2_fast(top[m][half] - largest);
             top[m][half] = largest;
             total[m][half] *= factor;
@@ -295,6 +294,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
               x[e] = (h * (1.f - y * y) + y) * g[m][j][e] + g[m][j][e];
             }
             if (HIDDEN(m, j, e)) p[e] = x[e] = 0.f;
+            if (BIASED && MODE == 1 && !HIDDEN(m, j, e)) {
+              int bucket = 0, time_bucket = 0;
+              biased(m, j, e, bucket, time_bucket);
+              if (POSITION) of_position.add(bucket, x[e] * of_score);
+              if (TIME) of_time.add(time_bucket, x[e] * of_score);
+            }
           }
           if (MODE == 2) {
             w[m][j / 2][(j & 1) * 2] = pack(p[0], p[1]);
@@ -309,7 +314,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
 #endif
     }
   }
-  asm volatile("cp.async.wait_group 0;");
+  wait_copies();
   __syncthreads();  // without a tile, the kept rows may still be on their way from other threads
   if (SOFTMAX && MODE == 0) {
 #pragma unroll
@@ -317,8 +322,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         float all = total[m][half];
-        all += __shfl_xor_sync(0xffffffffu, all, 1);
-        all += __shfl_xor_sync(0xffffffffu, all, 2);
+        all += __shfl_xor_sync(FULL, all, 1);
+        all += __shfl_xor_sync(FULL, all, 2);
         const int r = m0 + row + m * 16 + half * 8 + (lane >> 2);
         if ((lane & 3) == 0 && r < len) sums[number + (long)r * heads] = all > 0.f ? top[m][half] + log2f(all) : 0.f;
         const float factor = all > 0.f ? 1.f / all : 0.f;
@@ -336,12 +341,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
       for (int j = 0; j < D / 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e += 2) {
-          const u32 held = pack(acc0[m][j][e] * scale, acc0[m][j][e + 1] * scale);
-          acc0[m][j][e] = acc0[m][j][e] * scale - __uint_as_float(held << 16);
-          acc0[m][j][e + 1] = acc0[m][j][e + 1] * scale - __uint_as_float(held & 0xffff0000u);
+          const u32 both = pack(acc0[m][j][e] * scale, acc0[m][j][e + 1] * scale);
+          acc0[m][j][e] = acc0[m][j][e] * scale - bit_cast<float>(both << 16);
+          acc0[m][j][e + 1] = acc0[m][j][e + 1] * scale - bit_cast<float>(both & 0xffff0000u);
         }
     __syncwarp();  // the result has left the warp's rows
     store(out1 + base, nullptr, nullptr, acc0, 1.f, memory, row, m0, len, stride, lane);
   }
   if (MODE == 2) store(out1 + begin, x1 + begin, shift1 + head * D, acc1, scale, memory + BM * D * 2, row, m0, len, step, lane);
+  if (BIASED && MODE == 1) {
+    if (POSITION) of_position.leave();
+    if (TIME) of_time.leave();
+    if (HELD) __syncthreads();
+    for (int at = threadIdx.x; at < HELD; at += THREADS) add_wide(found + 2 * at, (u64)held[2 * at + 1] << 32 | held[2 * at]);
+  }
 }

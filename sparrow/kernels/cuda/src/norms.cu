@@ -81,6 +81,26 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   }
 }
 
+// The rows of v, q and k, side by side in p after those of u, as silu(p + shift).
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    activate(const T* __restrict__ p, const float* __restrict__ shift, T* v, T* q, T* k, u32 rows, u32 apart) {
+  for (u64 row = blockIdx.x * WARPS + threadIdx.x / 32; row < rows; row += gridDim.x * WARPS) {
+    float own[3][E], by[E];
+#pragma unroll
+    for (int a = 0; a < 3; ++a) read_row(own[a], p + row * apart + (a + 1) * DIM);
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+      read_row(by, shift + (a + 1) * DIM);
+#pragma unroll
+      for (int i = 0; i < E; ++i) {
+        const float x = own[a][i] + by[i];
+        own[a][i] = x * sigmoid(x);
+      }
+      write_row((a == 0 ? v : a == 1 ? q : k) + row * DIM, own[a]);
+    }
+  }
+}
+
 // dx, and dp (rows `apart`), from dy; without GATED dx is that plus `kept`, null: nothing. sums: of each block, the gradients of
 // scale and bias and, with GATED, the sum of dp.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)

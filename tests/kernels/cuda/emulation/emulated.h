@@ -18,6 +18,9 @@ struct float4 {
 struct int4 {
   int x, y, z, w;
 };
+struct uint4 {
+  unsigned x, y, z, w;
+};
 static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 
 extern "C" {
