@@ -169,7 +169,7 @@ class Ours:
         report = self.step(self.state, (batches[0],))
         self.state = report[0]
 
-        def idle(own: Any, state: Any, feeds: Any, go: Any = None, following: Any = ()) -> Any:
+        def idle(own: Any, state: Any, feeds: Any, go: Any = None) -> Any:
             return state, report[1]
 
         pipeline = configs.train_pipeline(self.config, self.program.preparer())
@@ -184,7 +184,7 @@ class Ours:
         train_pipeline = set_up.train_pipeline
         set_up.train_pipeline = lambda config: _as(Ready, train_pipeline(config))
         try:
-            one = self.config.train.model_copy(update={"epochs": None, "steps": 2000})
+            one = self.config.train.model_copy(update={"epochs": None, "steps": 2000, "steps_per_call": 1})
             trained = runs.train(self.config.model_copy(update={"train": one}), stream=io.StringIO())
             made.append(self.config.train.batch_size / trained.examples_per_second)
         finally:

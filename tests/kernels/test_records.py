@@ -36,7 +36,7 @@ def test_rows_move_between_a_cache_and_records():
     rows[:], numbers[:] = 50.0 + np.arange(6)[:, None], -1
     fresh = Changed(jnp.array([2, 0, 4]), jnp.array([[5, 0], [3, 0], [0, 0]], jnp.uint32), jnp.array([2]))
     gone = Changed(jnp.array([2, 3, 4]), jnp.array([[1, 0], [2, 0], [0, 0]], jnp.uint32), jnp.array([2]))
-    (table, slot), _ = jax.jit(lambda *args: records.swap(layout, *args, 6, fresh, gone))([table, slot], memory.address)
+    table, slot = jax.jit(lambda *args: records.swap(layout, *args, 6, fresh, gone))([table, slot], memory.address)
     assert table.tolist() == [[53, 53], [2, 3], [55, 55], [6, 7]]
     assert slot.tolist() == [-1, 1, -1, 3]
     assert rows.tolist() == [[50, 50], [4, 5], [6, 7], [53, 53], [54, 54], [55, 55]]
