@@ -17,6 +17,7 @@ from sparrow.checkpoint.blocks import Key, TableRows
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
 from sparrow.checkpoint.folder import Checkpoints, passed_over, saved_steps, whole
 from sparrow.checkpoint.links import changed_arrays, changed_of
+from sparrow.checkpoint.moved import MovedRows, all_ids, check_tables, ids_arrays, ids_of, with_rows
 from sparrow.checkpoint.own_loop import StateCheckpoints, restore_orbax
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.tables import check_shape, named, placed, plain, rows_of, unnamed

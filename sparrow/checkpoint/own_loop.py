@@ -15,6 +15,7 @@ import numpy as np
 from sparrow.checkpoint.blocks import Array, Key
 from sparrow.checkpoint.errors import CheckpointError, Damaged
 from sparrow.checkpoint.folder import Checkpoints, LogLine, whole
+from sparrow.checkpoint.moved import all_ids, check_tables, ids_arrays, with_rows
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.tables import check_shape, is_scalar, named, placed, rows_of, unnamed
 from sparrow.embedding import Embedder, EmbeddingState, devices_of
@@ -63,7 +64,8 @@ class StateCheckpoints:
         of Python is restored as one.
         """
         embedding, others = split(state)
-        self._writer.save(step, rows_of(self._embedder, embedding), named(others), {_ABOUT: dict(about)})
+        arrays = named(others) | ids_arrays(self._embedder, embedding)
+        self._writer.save(step, rows_of(self._embedder, embedding), arrays, {_ABOUT: dict(about)})
 
     def restore(self, like: T) -> tuple[T, dict[str, Any]] | None:
         """Return the newest complete state and its plain values, or None where nothing is saved.
@@ -94,15 +96,13 @@ class StateCheckpoints:
 
     def _restored(self, like: T, saved: Saved) -> T:
         embedding, others = split(like)
-        rows = rows_of(self._embedder, embedding)
-        for key, held in rows.items():
-            if key not in saved.tables:
-                raise CheckpointError(f"the checkpoint has no {key}")
-            check_shape(key, saved.tables[key].shape, held.shape)
-        others = unnamed(others, saved.arrays())
-        on_devices = self._embedder.on_its_devices(others)
+        arrays, embedder = saved.arrays(), self._embedder
+        ids = all_ids(embedder, arrays)
+        check_tables({key: held.shape for key, held in rows_of(embedder, embedding).items()}, saved, ids)
+        others = unnamed(others, arrays)
+        on_devices = embedder.on_its_devices(others)
         others = jax.tree.map(lambda leaf, put: leaf if is_scalar(leaf) else put, others, on_devices)
-        restored: T = joined(others, placed(self._embedder, embedding, list(rows), saved.rows))
+        restored: T = joined(others, with_rows(embedder, embedding, saved, ids))
         return restored
 
 
@@ -112,11 +112,12 @@ def is_embedding(node: Any) -> bool:
 
 
 def split(tree: Any) -> tuple[EmbeddingState, Any]:
-    """Return the embedder's state, and the tree without its tables and slots."""
+    """Return the embedder's state, and the tree with no more of it than its numbers."""
     found = [leaf for leaf in jax.tree.leaves(tree, is_leaf=is_embedding) if is_embedding(leaf)]
     if len(found) != 1:
         raise CheckpointError(f"a saved state must hold the state of one embedder, this one holds {len(found)}")
-    bare = dataclasses.replace(found[0], tables={}, slots={}, table_rows={}, touched={}, layout={})
+    beside: dict[str, Any] = {"table_rows": {}, "ids": {}, "caches": {}, "touched": {}, "layout": {}}
+    bare = dataclasses.replace(found[0], tables={}, slots={}, **beside)
     return found[0], jax.tree.map(lambda leaf: bare if is_embedding(leaf) else leaf, tree, is_leaf=is_embedding)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-import jax
 import numpy.typing as npt
 
 from sparrow.embedding.sharding import blocks, layout, shards
@@ -17,6 +16,7 @@ BLOCK_BYTES: Final = 4 << 20
 """Bytes that are copied from or to the devices at once: large enough for the disk, small beside everything else."""
 
 Array = npt.NDArray[Any]
+Rows = blocks.Rows
 
 
 class Spread(NamedTuple):
@@ -25,7 +25,7 @@ class Spread(NamedTuple):
     shards: shards.Shards
     layout: layout.Layout
 
-    def blocks(self, array: jax.Array, start: int, end: int) -> Iterator[Array]:
+    def blocks(self, array: Rows, start: int, end: int) -> Iterator[Array]:
         """Return rows ``start`` to ``end`` in order, on the host; of every process, where there are several."""
         if self.shards.processes > 1:
             yield from blocks.gathered_blocks(
@@ -41,13 +41,13 @@ class Spread(NamedTuple):
                 start += len(rows)
                 yield rows
 
-    def pieces(self, array: jax.Array, start: int, end: int) -> Iterator[tuple[int, Array]]:
+    def pieces(self, array: Rows, start: int, end: int) -> Iterator[tuple[int, Array]]:
         """Return the rows that this process gets, each piece with its first row, counted from ``start``."""
         size = self._block_bytes(array, end - start)
         for first, rows in blocks.pieces(self.shards, self.layout, array, (start, end), size):
             yield first - start, rows
 
-    def placed(self, array: jax.Array, span: slice, rows: Any) -> jax.Array:
+    def placed(self, array: Any, span: slice, rows: Any) -> Any:
         """Return ``array``, which is given away, with the rows of ``span`` replaced by ``rows``, such as `SavedRows`.
 
         Each process reads its own rows; their checksums are compared at the end.
@@ -65,7 +65,7 @@ class Spread(NamedTuple):
         rows.check()
         return new
 
-    def _block_bytes(self, array: jax.Array, rows: int) -> int:
+    def _block_bytes(self, array: Rows, rows: int) -> int:
         """Bytes on each device: a power of two, so that a few compiled programs serve tables of all sizes."""
         wanted = max(1, array.nbytes // array.shape[0] * rows)
         whole = min(BLOCK_BYTES * self.shards.processes, 1 << (wanted - 1).bit_length())

@@ -53,7 +53,10 @@ def placed(embedder: Embedder, state: EmbeddingState, keys: Iterable[Key], read:
         place = stack.name if key.slot is None else key.slot
         start = stack.rows_of(key.table).start
         if (spread := _spread(embedder, stack.name)) is not None:
-            held[place] = spread.placed(held[place], stack.rows_of(key.table), read(key))
+            if stack.apart:  # in place
+                spread.placed(embedder.arrays(state, stack)[key.slot or ""], stack.rows_of(key.table), read(key))
+            else:
+                held[place] = spread.placed(held[place], stack.rows_of(key.table), read(key))
             continue
         for first, block in read(key):
             if stack.apart:

@@ -100,12 +100,13 @@ class Embedder:
         if shards is None or shards.mesh.size == 1:
             self.stacks = stack_tables(specs, apart=apart)
         else:
-            if apart and (held := [table.name for table in specs if table.memory is not None]):
+            held = [table.name for table in specs if apart and table.memory is not None]
+            if held and shards.mesh.size > shards.count:
                 raise ValueError(
-                    f"table '{held[0]}' is in host memory, which works on one GPU, and not yet on a mesh of them; "
-                    "leave memory out: rows are spread over the devices"
+                    f"table '{held[0]}' is in host memory, which the copies on other axes of the mesh cannot share; "
+                    "give the mesh one axis, or leave memory out"
                 )
-            self.stacks = stacked(specs, places)
+            self.stacks = stacked(specs, places, apart=apart)
         self._stack_of = {table.name: stack for stack in self.stacks for table in stack.tables}
         self._backends: dict[str, Backend] = {stack.name: choose(backend, stack.step) for stack in self.stacks}
         if exchange not in EXCHANGES:
@@ -215,11 +216,12 @@ class Embedder:
     def shortage(self, state: EmbeddingState) -> str | None:
         """Return a sentence with both numbers where a step needed more rows than there are; waits for the device."""
         for stack in self.stacks:
-            maps = [] if stack.name not in state.ids else [(self._work.id_settings(stack), state.ids[stack.name])]
-            maps += [] if stack.name not in state.caches else [(stack.cache, state.caches[stack.name].slots)]
-            for settings, held in maps:
+            name, of_cache = stack.name, stack.name in state.caches
+            maps = [(self._work.id_settings(stack), state.ids[name], False)] if name in state.ids else []
+            maps += [(self._work.caches[name].settings, state.caches[name].slots, True)] if of_cache else []
+            for settings, held, of_cache in maps:
                 short = self._work.ids_on_host(held.short)  # (devices, tables)
-                problem = missing_rows(stack, settings, short.max(axis=0), len(short))
+                problem = missing_rows(stack, settings, short.max(axis=0), len(short), of_cache=of_cache)
                 if problem is not None:
                     return problem
         return None
@@ -455,14 +457,22 @@ class Embedder:
 
     def without_caches(self, state: EmbeddingState) -> EmbeddingState:
         """Return the state with all rows that are in host memory there, and none in the caches on the device."""
-        return self._work.without_caches(state)
+        caches = {}
+        for stack in self.stacks:
+            if stack.apart:
+                self.arrays(state, stack)
+                caches[stack.name] = self._work.emptied(stack, state.caches[stack.name])
+        return dataclasses.replace(state, caches=caches) if caches else state
 
     def cache_traffic(self, state: EmbeddingState) -> dict[str, float]:
         """Return ``cache_bytes_in`` and ``cache_bytes_out`` of tables in host memory: mean bytes per step so far.
 
         Empty where no table is apart from the device. Waits for it.
         """
-        return self._work.cache_traffic(state)
+        held = [(cache, state.caches[name]) for name, cache in self._work.caches.items()]
+        moved = [cache.moved(*self._work.ids_on_host((own.slots.totals, own.clock))) for cache, own in held]
+        names = ("cache_bytes_in", "cache_bytes_out") if moved else ()
+        return dict(zip(names, map(sum, zip(*moved, strict=True)), strict=True))
 
     def table(self, state: EmbeddingState, name: str) -> jax.Array:
         """Return the logical table, (vocabulary_size, embedding_dim); on a mesh and in host memory as a NumPy array."""
@@ -500,11 +510,8 @@ class Embedder:
             what = f"slot '{slot}' of table '{table}'" if slot else f"table '{table}'"
             if jnp.shape(array) != shape:
                 raise ValueError(f"{what} has the shape {shape}, got {jnp.shape(array)}")
-            if stack.apart:
-                state = self.without_caches(state)
-                held[slot][span] = np.asarray(array).astype(held[slot].dtype)
-            else:
-                held[slot] = self._work.with_rows(stack, held[slot], span, array)
+            state = self.without_caches(state) if stack.apart else state
+            held[slot] = self._work.with_rows(stack, held[slot], span, array)
         if stack.apart:
             return state
         tables = state.tables | {stack.name: held.pop("")}

@@ -13,8 +13,8 @@ import numpy as np
 
 from sparrow.embedding.batches.packing import Measured, Packer
 from sparrow.embedding.batches.sizes import Sizes
-from sparrow.embedding.cached import Cache
-from sparrow.embedding.dynamic.assigning import Before, assign, find, started, undone
+from sparrow.embedding.cached import Cache, Cached, Stored, assigned
+from sparrow.embedding.dynamic.assigning import Before, find, undone
 from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable, whole
 from sparrow.embedding.initializers import TablePlace, cut, draw_all, draw_into, is_independent, zeros
@@ -43,13 +43,13 @@ class OneDevice:
         self.features, self.stacks, self.backends = features, stacks, backends
         self._packer = Packer(features, stacks)
         self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
-        self._caches = {stack.name: Cache(stack, backends[stack.name].name) for stack in stacks if stack.apart}
+        self.caches = {stack.name: Cache(stack, backends[stack.name].name) for stack in stacks if stack.apart}
 
     def init(self, key: jax.Array) -> EmbeddingState:
         tables = {stack.name: _init_tables(stack, key) for stack in self.stacks if not stack.apart}
         step, seed, slots, held = jax.jit(self._beside)(key)  # one program: each operation outside has its own
         caches = {}
-        for name, cache in self._caches.items():
+        for name, cache in self.caches.items():
             arrays, caches[name] = cache.init(key)
             tables[name] = arrays.pop("")
             slots[name] = arrays
@@ -94,10 +94,9 @@ class OneDevice:
                 given = dataclasses.replace(given, ids=rows)
             table = self._whole(stack, undifferentiable(state.tables[stack.name]))
             if stack.apart and stack.name not in batch.cached:
-                is_raw, rows = True, given.ids
-                table = self._caches[stack.name].read(table, state.caches[stack.name], rows)
-                there, numbers = (rows >= 0) & (rows < stack.num_rows), jnp.arange(len(rows), dtype=jnp.int32)
-                given = dataclasses.replace(given, ids=jnp.where(there, numbers, len(rows)))
+                is_raw = True
+                table, rows = self.caches[stack.name].read(table, state.caches[stack.name], given.ids)
+                given = dataclasses.replace(given, ids=rows)
             if sort and not stack.frozen and not is_raw:
                 rows, lookups[stack.name] = backend.lookup_and_sort(table, given, dtype)
             else:
@@ -125,30 +124,29 @@ class OneDevice:
     ) -> tuple[EmbeddingState, PackedBatch]:
         """Give rows to the raw ids of a batch, start the fresh ones, and bring rows in host memory to the device."""
         tables, slots, held, lookups = dict(state.tables), dict(state.slots), dict(state.ids), dict(batch.lookups)
-        caches, cached, undo = dict(state.caches), [], {}
+        caches, cached = dict(state.caches), []
+        undo: dict[str, Before] = {}
         for stack, _ in stacked:
-            name, fresh = stack.name, None
+            name = stack.name
             if name not in batch.raw and not stack.apart:
                 continue
-            arrays, rows = {"": self._whole(stack, tables[name]), **slots[name]}, lookups[name].ids
-            if name in batch.raw:
-                backend = self.backends[name].name
-                made = assign(stack.ids, backend, held[name], batch.raw[name], rows, state.step, when)
-                held[name], rows, fresh = made.state, made.rows, made.fresh
-            if stack.apart:
-                cache = self._caches[name]
-                arrays, caches[name], rows = cache.assign(arrays, caches[name], rows, when)
+            made, rows, before = assigned(
+                stack,
+                self.backends[name].name,
+                stack.ids if stack.is_dynamic else None,
+                self.caches.get(name),
+                Stored({"": self._whole(stack, tables[name]), **slots[name]}, held.get(name), caches.get(name)),
+                batch.raw.get(name),
+                lookups[name].ids,
+                (state.step, state.seed, when),
+            )
+            tables[name] = made.arrays.pop("")
+            slots[name] = made.arrays
+            held |= {} if made.ids is None else {name: made.ids}
+            undo |= {} if before is None else {name: before}
+            if made.cached is not None:
+                caches[name] = made.cached
                 cached.append(name)
-                if fresh is not None:  # where its rows do not fit into the cache, no id is admitted
-                    short = caches[name].slots.short.max() > 0
-                    map_of, words = ids.choose(self.backends[name].name), batch.raw[name]
-                    held[name] = map_of.undone(stack.ids, held[name], made.undo, words, short)
-                    slots_of = cache.find(caches[name], fresh.rows)
-                    fresh = fresh._replace(rows=jnp.where(short, stack.held_rows, slots_of))
-            if fresh is not None:
-                arrays, values = started(stack, arrays, state.seed, fresh, self.backends[name].name)
-                undo[name] = Before(batch.raw[name], made.undo, fresh, values)
-            tables[name], slots[name] = arrays[""], {slot: arrays[slot] for slot in slots[name]}
             lookups[name] = dataclasses.replace(lookups[name], ids=rows)
         state = dataclasses.replace(state, tables=tables, slots=slots, ids=held, caches=caches)
         return state, dataclasses.replace(batch, lookups=lookups, raw={}, cached=tuple(cached), undo=undo)
@@ -196,7 +194,7 @@ class OneDevice:
             if stack.frozen:
                 continue
             if stack.apart and stack.step.stochastic:
-                renumbered[stack.name] = self._caches[stack.name].table_rows(state.caches[stack.name])
+                renumbered[stack.name] = self.caches[stack.name].table_rows(state.caches[stack.name])
             names = [name for name, _ in stack.step.slots]
             tables[stack.name], new_slots = self.backends[stack.name].update(
                 stack.step,
@@ -225,26 +223,19 @@ class OneDevice:
     def arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, Any]:
         """Return the table of a stack under "", and its slots, with all rows; on the host, where they are there."""
         held = {"": state.tables[stack.name], **state.slots[stack.name]}
-        return self._caches[stack.name].views(held, state.caches[stack.name]) if stack.apart else held
+        return self.caches[stack.name].views(held, state.caches[stack.name]) if stack.apart else held
 
-    def without_caches(self, state: EmbeddingState) -> EmbeddingState:
-        caches = {}
-        for stack in self.stacks:
-            if stack.apart:
-                self.arrays(state, stack)
-                caches[stack.name] = self._caches[stack.name].empty(state.caches[stack.name].address)
-        return dataclasses.replace(state, caches=caches)
-
-    def cache_traffic(self, state: EmbeddingState) -> dict[str, float]:
-        moved = [cache.moved(state.caches[name]) for name, cache in self._caches.items()]
-        names = ("cache_bytes_in", "cache_bytes_out") if moved else ()
-        return dict(zip(names, map(sum, zip(*moved, strict=True)), strict=True))
+    def emptied(self, stack: Stack, held: Cached) -> Cached:
+        return self.caches[stack.name].empty(held.address)
 
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
         """Rows of a stack's array in logical order."""
         return array if span == slice(0, stack.num_rows) else array[span]
 
-    def with_rows(self, stack: Stack, array: jax.Array, span: slice, new: Any) -> jax.Array:
+    def with_rows(self, stack: Stack, array: Any, span: slice, new: Any) -> Any:
+        if stack.apart:
+            array[span] = np.asarray(new).astype(array.dtype)
+            return array
         new = jnp.asarray(new, array.dtype)
         return new if span == slice(0, stack.num_rows) else array.at[span].set(new)
 

@@ -48,10 +48,15 @@ class Stack:
 
     @functools.cached_property
     def cache(self) -> ids.Settings:
-        """The settings of the map from rows to slots, a segment for each table; of a stack in host memory."""
-        sizes = [0 if one.memory is None else one.memory.rows(one.vocabulary_size) for one in self.tables]
-        ends = np.cumsum(sizes).tolist()
-        return ids.settings((ids.Segment(end - n, end, ends[-1]) for n, end in zip(sizes, ends, strict=True)), ends[-1])
+        """The settings of the map from rows to slots on one device: `cache_of_one`."""
+        return self.cache_of_one(1)
+
+    def cache_of_one(self, devices: int) -> ids.Settings:
+        """Return the settings of the map from rows to slots of each of ``devices``, a segment for each table."""
+        held = [0 if one.memory is None else one.memory.rows(one.vocabulary_size) for one in self.tables]
+        ends = np.cumsum([-(-rows // devices) for rows in held]).tolist()
+        begins = (0, *ends[:-1])
+        return ids.settings((ids.Segment(a, b, ends[-1]) for a, b in zip(begins, ends, strict=True)), ends[-1])
 
     def ids_of_one(self, devices: int, local_rows: int) -> ids.Settings:
         """Return the settings of the map of each of ``devices``. A dynamic table is alone in its stack there."""

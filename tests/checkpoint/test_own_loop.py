@@ -1,5 +1,7 @@
 """Checkpoints of a training loop that is not Sparrow's."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,8 +12,10 @@ import sparrow as sp
 from sparrow.checkpoint import CheckpointError, StateCheckpoints
 
 
-def made(rows=6, rule=None):
-    table = sp.TableSpec(name="t", vocabulary_size=rows, embedding_dim=2, optimizer=rule or sp.rules.Adam(0.1))
+def made(rows=6, rule=None, **options):
+    table = sp.TableSpec(
+        name="t", vocabulary_size=rows, embedding_dim=2, optimizer=rule or sp.rules.Adam(0.1), **options
+    )
     emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)])
     optimizer = sp.Optimizer(emb, optax.adam(0.1))
     return emb, optimizer, optimizer.init(emb.init(jax.random.key(0)), {"w": jnp.ones(2)})
@@ -32,19 +36,44 @@ def leaves(state):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
 
 
-def test_a_resumed_loop_has_the_same_bits(tmp_path):
-    emb, optimizer, state = made()
+def logical(emb, state):
+    """All but the order in which a map gives out free rows again."""
+    ids = jax.tree.leaves({table: saved.arrays() for table, saved in emb.saved_ids(state.embedding).items()})
+    rest = dataclasses.replace(state, embedding=dataclasses.replace(state.embedding, ids={}))
+    return leaves(rest) + ids
+
+
+@pytest.mark.parametrize("dynamic", [None, sp.Dynamic()], ids=["static", "dynamic"])
+def test_a_resumed_loop_has_the_same_bits(tmp_path, dynamic):
+    emb, optimizer, state = made(dynamic=dynamic)
     expected = steps(emb, optimizer, state, range(6))
     with StateCheckpoints(tmp_path, emb, keep=1) as checkpoints:
-        half = steps(emb, optimizer, made()[2], range(3))
+        half = steps(emb, optimizer, made(dynamic=dynamic)[2], range(3))
         checkpoints.save(3, half, {"position": 3})
-    emb, optimizer, fresh = made()
+    emb, optimizer, fresh = made(dynamic=dynamic)
     with StateCheckpoints(tmp_path, emb) as checkpoints:
         restored, about = checkpoints.restore(fresh)
     assert about == {"position": 3, "step": 3}
     found = steps(emb, optimizer, restored, range(about["position"], 6))
-    for ours, theirs in zip(leaves(found), leaves(expected), strict=True):
+    for ours, theirs in zip(logical(emb, found), logical(emb, expected), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_ids_of_a_dynamic_table_keep_their_rows_in_a_larger_one(tmp_path):
+    emb, optimizer, state = made(dynamic=sp.Dynamic())
+    state = steps(emb, optimizer, state, range(3))
+    with StateCheckpoints(tmp_path, emb) as checkpoints:
+        checkpoints.save(3, state)
+    larger, _, fresh = made(rows=9, dynamic=sp.Dynamic())
+    with StateCheckpoints(tmp_path, larger) as checkpoints:
+        restored, _ = checkpoints.restore(fresh)
+    batch = {"f": [0, 1, 2, 5]}
+    found, expected = (
+        larger.lookup(restored.embedding, larger.pack(batch)),
+        emb.lookup(state.embedding, emb.pack(batch)),
+    )
+    np.testing.assert_array_equal(found["f"], expected["f"])
+    assert len(larger.ids(restored.embedding, "t").ids) == 4
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path):

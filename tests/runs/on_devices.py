@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from unittest import mock
 
 import jax
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from sparrow import exports, runs, samples, serving
 from sparrow.config import ConfigError
 from sparrow.data import DataError
+from sparrow.embedding import host_memory
 from sparrow.runs.step.program import Program
 from tests.data.test_bag_sequences import loaded as of_bags
 from tests.runs.cases import IDS, NAMES, case
@@ -223,6 +225,27 @@ def composed(folder):
     return found
 
 
+def apart(folder):
+    """Tables in host memory apart from the memory of the devices, some with ids that come and go, beside others."""
+    fields = ["data.features[0].dynamic={rows: 2048, unknown: zeros, expire_steps: 6}"]
+    fields.append("train.mesh={data: 4, placement: rows}")
+    fields.append("model.tables=[{tables: ['.*'], memory: {kind: host, cache: 0.6}}]")
+
+    def run(name, *overrides, apart=True, resume=False):
+        config = growing("train.steps=8", *fields, *overrides)
+        with contextlib.redirect_stdout(io.StringIO()), mock.patch.object(host_memory, "is_apart", return_value=apart):
+            return runs.train(config, folder / name, resume=resume)
+
+    near, far = run("near", apart=False), run("far")
+    run("half", "train.steps=4")
+    found = {"apart": [stack.apart for stack in far.program.embedder.stacks], "bits": same(near, far)}
+    found["resumed"] = same(far, run("half", resume=True))
+    found["calls"] = same(far, run("calls", "train.steps_per_call=2"))
+    found["results"] = near.results == far.results
+    found["moved"] = far.program.embedder.cache_traffic(far.state.optimizer.embedding)["cache_bytes_in"] > 0
+    return found
+
+
 def stale(folder):
     """``train.pipeline: stale`` with micro-batches on a mesh, beside one device; stopped and resumed; and exact."""
     given = ("train.pipeline=stale", "train.accumulate=2")
@@ -290,6 +313,19 @@ if __name__ == "__main__":
     *checks, folder = sys.argv[1:]
     known = {
         function.__name__: function
-        for function in (numbers, moved, placed, refusals, sequences, bags, dynamic, composed, stale, patch, negatives)
+        for function in (
+            numbers,
+            moved,
+            placed,
+            refusals,
+            sequences,
+            bags,
+            dynamic,
+            composed,
+            apart,
+            stale,
+            patch,
+            negatives,
+        )
     }
     print(json.dumps({check: known[check](Path(folder)) for check in checks}))

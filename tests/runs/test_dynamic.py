@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from sparrow import cli, runs
+from sparrow.checkpoint import ids_of as ids_of_checkpoint
 from sparrow.config import ConfigError
 from sparrow.data import DataError, Tables
 from sparrow.embedding import mix64
-from sparrow.runs.saved.restoring import ids_of as ids_of_checkpoint
 from tests.runs import victim
 from tests.runs.cases import NAMES, case
 

@@ -11,9 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def on_devices(count, *arguments):
+def on_devices(count, *arguments, threads=None):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    environment |= {} if threads is None else {"NPROC": str(threads)}
     program = [sys.executable, Path(__file__).with_name("on_devices.py"), *map(str, arguments)]
     done = subprocess.run(program, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -116,6 +117,14 @@ def test_dynamic_tables_on_a_mesh_in_every_way_to_make_steps(tmp_path):
         assert found["ids"], way
         assert found["skipped"][0] == found["skipped"][1] > 0, way
         assert found["gap"] < 1e-3, way  # float16
+
+
+@pytest.mark.slow
+def test_tables_in_the_memory_of_the_host(tmp_path):
+    """As on GPUs: each device has a cache. Stopped, resumed, and with several steps of a call."""
+    found = on_devices(4, "apart", tmp_path, threads=16)["apart"]
+    assert set(found.pop("apart")) == {True}
+    assert all(found.values()), found
 
 
 def test_refusals(found):

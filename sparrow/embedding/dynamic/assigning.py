@@ -79,19 +79,19 @@ def undone(
     return held, put_back(arrays, before.values, before.fresh, when, backend)
 
 
-def missing_rows(stack: Stack, settings: Settings, short: Any, devices: int) -> str | None:
+def missing_rows(stack: Stack, settings: Settings, short: Any, devices: int, *, of_cache: bool) -> str | None:
     """Return a sentence for the first table that lacks rows, or slots of its cache; None: none does."""
     where = f" on one of {devices} devices" if devices > 1 else ""
+    device = f"one of {devices} devices" if devices > 1 else "the device"
     where = f" in one of its groups{where}" if settings.groups and max(settings.groups) > 1 else where
     counts = settings.groups or [1] * len(stack.tables)
     tables = [table for table, count in zip(stack.tables, counts, strict=True) for _ in range(count)]
-    of_cache = stack.apart and settings is stack.cache
     for table, segment, missing in zip(tables, settings.segments, short, strict=True):
         if missing > 0:
             needed = segment.rows + int(missing)
             if of_cache:
                 return (
-                    f"table '{table.name}': one step needs {needed} rows on the device, and the cache holds "
+                    f"table '{table.name}': one step needs {needed} rows on {device}, and the cache holds "
                     f"{segment.rows}; make memory.cache larger, or the batch smaller"
                 )
             return (

@@ -16,7 +16,7 @@ from typing import Any, Final
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.planner.costs import Cost, Costs, Links
 from sparrow.embedding.planner.uses import uses
-from sparrow.embedding.sharding.placement import Place, Placement, everywhere
+from sparrow.embedding.sharding.placement import Place, Placement, everywhere, kept_by_rows
 
 BEST: Final = 9
 """Forms of the single tables: those that cost the least where all tables have one of them, and the simple ones."""
@@ -125,7 +125,7 @@ def candidates(costs: Costs, name: str) -> Iterator[Place]:
     """Yield the forms that a table can have; their device is not chosen yet."""
     n, table = costs.devices, costs.tables[name]
     yield everywhere(n)
-    if table.dynamic is not None:
+    if kept_by_rows(table) is not None:
         return
     if costs.memory is None or costs.bytes[name] < costs.memory:
         yield COPIES
@@ -159,7 +159,7 @@ def _layered(costs: Costs, begin: Place, order: Sequence[str]) -> dict[str, Plac
 def _divided(costs: Costs, name: str, begin: Place, each: int) -> Place | None:
     """Return the form ``begin`` over ``each`` devices, by columns as far as they reach; None: there is none."""
     table, more = costs.tables[name], each // (begin.columns * begin.over)
-    if table.dynamic is not None or table.embedding_dim % begin.columns:
+    if kept_by_rows(table) is not None or table.embedding_dim % begin.columns:
         return None
     columns = begin.columns * math.gcd(more, table.embedding_dim // begin.columns)
     return Place(False, columns, each // columns, 0)

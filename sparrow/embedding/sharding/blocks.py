@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.sharding.layout import Layout, Span, turn
+from sparrow.embedding.sharding.on_host import HostRows
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 
 Array = npt.NDArray[Any]
+Rows: TypeAlias = jax.Array | HostRows
+"""The rows of a stack on the devices of a mesh, or in their host memory."""
 Reader = Callable[[int, int], Array]
 """Returns rows [first, last) of a stack; rows past the end of the stack may be anything."""
 
@@ -51,7 +54,7 @@ class Block(NamedTuple):
         return first, first + self.size * self.span.over
 
 
-def blocks(layout: Layout, array: jax.Array, rows: tuple[int, int], block_bytes: int) -> Iterator[Block]:
+def blocks(layout: Layout, array: Rows, rows: tuple[int, int], block_bytes: int) -> Iterator[Block]:
     """Yield the blocks of about ``block_bytes`` on each device that hold ``rows`` of a stack, in order."""
     row_bytes = array.dtype.itemsize * math.prod(array.shape[1:]) * layout.columns
     largest = max(1, block_bytes // max(1, row_bytes * layout.shards))
@@ -66,13 +69,13 @@ def blocks(layout: Layout, array: jax.Array, rows: tuple[int, int], block_bytes:
 def placed(
     shards: Shards,
     layout: Layout,
-    array: jax.Array,
+    array: Rows,
     read: Reader,
     span: tuple[int, int],
     *,
     give_away: bool = False,
     block_bytes: int = BLOCK_BYTES,
-) -> jax.Array:
+) -> Rows:
     """Return a stack's array with rows ``span`` replaced by the rows that ``read`` gives, block by block.
 
     Each process reads only the rows that its devices hold of a block in logical order. All processes call it together.
@@ -83,21 +86,33 @@ def placed(
         low, high = max(span[0], block.span.first), min(span[1], block.span.end)
         pieces = [_padded(layout, read, block.rows(shard), (low, high), array) for shard in shards.local]
         rows = shards.put_parts(np.concatenate(pieces))
-        place = _place_in_place if give_away else _place
-        array = place(shards, layout, *block.shape, array, rows, (*block.at, low, high))
+        part, begin = _part(layout, array, block)
+        place = _place_in_place if give_away or part is not array else _place
+        part = place(shards, layout, *block.shape, part, rows, (*block.at, begin, low, high))
+        if isinstance(array, HostRows):
+            array.put(block.first, part)
+        else:
+            array = part
         give_away = True  # from the first block on, the array is this function's own
     return array
 
 
+def _part(layout: Layout, array: Rows, block: Block) -> tuple[jax.Array, int]:
+    """Return an array with the local rows of a block, and where they begin in it."""
+    if isinstance(array, HostRows):
+        return array.part(block.first, layout.shards * block.size), 0
+    return array, block.first
+
+
 def pieces(
-    shards: Shards, layout: Layout, array: jax.Array, span: tuple[int, int], block_bytes: int = BLOCK_BYTES
+    shards: Shards, layout: Layout, array: Rows, span: tuple[int, int], block_bytes: int = BLOCK_BYTES
 ) -> Iterator[tuple[int, Array]]:
     """Rows ``span`` of a stack in logical order, as far as this process's devices get them: first row, and rows.
 
     Every row comes from one process only. All processes call this together, and take the same number of blocks.
     """
     for block in blocks(layout, array, span, block_bytes):
-        rows = _in_order(shards, layout.columns, *block.shape, array, block.at)
+        rows = _ordered(shards, layout, array, block)
         base, end = block.rows(0)[0], min(span[1], block.span.end)
         for shard in rows.addressable_shards:
             first = base + (shard.index[0].start or 0)
@@ -106,7 +121,7 @@ def pieces(
                 yield low, np.asarray(shard.data)[low - first : high - first]
 
 
-def gathered(shards: Shards, layout: Layout, array: jax.Array, span: tuple[int, int]) -> Array:
+def gathered(shards: Shards, layout: Layout, array: Rows, span: tuple[int, int]) -> Array:
     """Rows ``span`` of a stack in logical order, all of them, on the host of every process."""
     made = np.empty((span[1] - span[0], *_width(layout, array)), array.dtype)
     if shards.processes == 1:
@@ -121,21 +136,28 @@ def gathered(shards: Shards, layout: Layout, array: jax.Array, span: tuple[int, 
 
 
 def gathered_blocks(
-    shards: Shards, layout: Layout, array: jax.Array, span: tuple[int, int], block_bytes: int = BLOCK_BYTES
+    shards: Shards, layout: Layout, array: Rows, span: tuple[int, int], block_bytes: int = BLOCK_BYTES
 ) -> Iterator[Array]:
     """Rows ``span`` of a stack in logical order, a block at a time, on the host of every process."""
     for block in blocks(layout, array, span, block_bytes):
-        rows = _in_order(shards, layout.columns, *block.shape, array, block.at)
+        rows = _ordered(shards, layout, array, block)
         first, last = block.rows(0)[0], min(block.rows(layout.shards - 1)[1], block.span.end)
         yield np.asarray(_copied(shards, rows))[max(first, span[0]) - first : min(last, span[1]) - first]
 
 
-def _width(layout: Layout, array: jax.Array) -> tuple[int, ...]:
+def _ordered(shards: Shards, layout: Layout, array: Rows, block: Block) -> jax.Array:
+    """Return a block in logical order, split over the shards as `Block.rows` has it."""
+    part, begin = _part(layout, array, block)
+    rows: jax.Array = _in_order(shards, layout.columns, *block.shape, part, (*block.at, begin))
+    return rows
+
+
+def _width(layout: Layout, array: Rows) -> tuple[int, ...]:
     """Return the shape of a row in logical order: one number, or all pieces of its columns."""
     return tuple(size * layout.columns for size in array.shape[1:])
 
 
-def _padded(layout: Layout, read: Reader, rows: tuple[int, int], span: tuple[int, int], like: jax.Array) -> Array:
+def _padded(layout: Layout, read: Reader, rows: tuple[int, int], span: tuple[int, int], like: Rows) -> Array:
     """Return the wanted rows where they lie in ``span``, zeros elsewhere."""
     made = np.zeros((rows[1] - rows[0], *_width(layout, like)), like.dtype)
     low, high = max(rows[0], span[0]), min(rows[1], span[1])
@@ -155,8 +177,8 @@ def _in_order(shards: Shards, columns: int, count: int, size: int, array: jax.Ar
     n = shards.count
 
     def local(part: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
-        device, first = numbers
-        rows = jax.lax.dynamic_slice_in_dim(part, first, n * size).reshape(n, size, *part.shape[1:])
+        device, first, begin = numbers
+        rows = jax.lax.dynamic_slice_in_dim(part, begin, n * size).reshape(n, size, *part.shape[1:])
         rows = shards.swap(rows)  # (shard, size, ...): every shard's rows of `size` blocks
         number = first + shards.index * size + jnp.arange(size, dtype=jnp.int32)
         owner = device + (jnp.arange(count, dtype=jnp.int32)[None] + turn(number, count, jnp)[:, None]) % count
@@ -176,7 +198,7 @@ def _placing(
     n = layout.shards
 
     def local(part: jax.Array, block: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
-        device, first, low, high = numbers
+        device, first, begin, low, high = numbers
         number = first + shards.index * size + jnp.arange(size, dtype=jnp.int32)
         rows = block.reshape(size, count, *block.shape[1:])
         place = (jnp.arange(count, dtype=jnp.int32)[:, None] - turn(number, count, jnp)[None]) % count
@@ -190,8 +212,8 @@ def _placing(
         new = shards.swap(sent).reshape(n * size, *part.shape[1:])
         logical = layout.logical(shards.index, first + jnp.arange(n * size, dtype=jnp.int32), jnp)
         inside = ((logical >= low) & (logical < high)).reshape(-1, *[1] * (part.ndim - 1))
-        old = jax.lax.dynamic_slice_in_dim(part, first, n * size)
-        return jax.lax.dynamic_update_slice_in_dim(part, jnp.where(inside, new, old), first, 0)
+        old = jax.lax.dynamic_slice_in_dim(part, begin, n * size)
+        return jax.lax.dynamic_update_slice_in_dim(part, jnp.where(inside, new, old), begin, 0)
 
     made: jax.Array = shards.each(local, (shards.split, shards.split, EVERYWHERE), shards.split)(array, block, numbers)
     return made

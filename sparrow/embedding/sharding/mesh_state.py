@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sparrow.embedding.cached import Cache, Cached
 from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.one_device import OneDevice, seed_of
 from sparrow.embedding.packed_batch import PackedBatch
@@ -47,21 +48,49 @@ class MeshState:
         self.features, self.stacks, self.backends, self.shards = features, stacks, backends, shards
         self.places = places
         self.layouts = {stack.name: layout_of(stack, places, shards.count) for stack in stacks}
+        self.caches = {
+            stack.name: Cache(stack, backends[stack.name].name, shards, self.layouts[stack.name])
+            for stack in stacks
+            if stack.apart
+        }
 
     def init(self, key: jax.Array) -> EmbeddingState:
         """Return fresh tables and slots, with the values of one device."""
         if isinstance(key, jax.core.Tracer):
             return self._init_traced(key)
-        tables, slots = {}, {}
+        tables, slots, caches = {}, {}, self._empty_caches()
         for stack in self.stacks:
             layout, name = self.layouts[stack.name], stack.name
+            if stack.apart:
+                tables[name], slots[name], caches[name] = self._init_apart(stack, caches[name], key)
+                continue
             zeros = _zeros(self.shards, (layout.local_rows, stack.dim // layout.columns), stack.step.dtype)
             read, span = first_values(stack, key), (0, stack.num_rows)
             tables[name] = blocks.placed(self.shards, layout, zeros, read, span, give_away=True)
             slots[name] = {slot: _slot(self.shards, layout, stack, slot, kind) for slot, kind in stack.step.slots}
         step, seed = self.shards.put_everywhere((np.zeros((), np.int32), np.asarray(seed_of(key))))
         layout = self.shards.put_everywhere(self.layout)
-        return EmbeddingState(step, seed, tables, slots, self._table_rows(), self._empty_ids(), layout=layout)
+        numbers, held = self._table_rows(), self._empty_ids()
+        return EmbeddingState(step, seed, tables, slots, numbers, held, caches=caches, layout=layout)
+
+    def _init_apart(self, stack: Stack, empty: tuple[Any, Cached], key: jax.Array) -> tuple[Any, Any, Cached]:
+        """Return table, slots and cache of a stack in host memory, whose records get their first values."""
+        (arrays, held), cache, layout = empty, self.caches[stack.name], self.layouts[stack.name]
+        own = [cache.new_records(layout.local_first_rows[shard]) for shard in self.shards.local]
+        held = held._replace(address=self.shards.put_parts(np.concatenate(own)))
+        rows = cache.views(arrays, held)[""]
+        blocks.placed(self.shards, layout, rows, first_values(stack, key), (0, stack.num_rows))
+        return arrays.pop(""), arrays, held
+
+    def _empty_caches(self) -> dict[str, Any]:
+        if not self.caches:
+            return {}
+
+        def local() -> dict[str, Any]:
+            return {name: cache.begun() for name, cache in self.caches.items()}
+
+        made: dict[str, Any] = jax.jit(self.shards.each(local, (), self.shards.split))()
+        return made
 
     @functools.cached_property
     def layout(self) -> dict[str, Any]:
@@ -69,7 +98,7 @@ class MeshState:
         return state_layout(self.shards.count, to_json(self.places, self.shards.count))
 
     def _table_rows(self) -> dict[str, jax.Array]:
-        rounded = [stack.name for stack in self.stacks if stack.step.stochastic]
+        rounded = [stack.name for stack in self.stacks if stack.step.stochastic and not stack.apart]
         return {name: _table_rows(self.shards, self.layouts[name]) for name in rounded}
 
     def _empty_ids(self) -> dict[str, ids.IdState]:
@@ -100,10 +129,14 @@ class MeshState:
             made: jax.Array = self.shards.each(local, EVERYWHERE, self.shards.split)(array)
             return made
 
-        tables = {stack.name: spread(stack, one.tables[stack.name]) for stack in self.stacks}
-        slots = {s.name: {slot: spread(s, array) for slot, array in one.slots[s.name].items()} for s in self.stacks}
-        layout = jax.tree.map(jnp.asarray, self.layout)
-        return EmbeddingState(one.step, one.seed, tables, slots, self._table_rows(), self._empty_ids(), layout=layout)
+        near = [stack for stack in self.stacks if not stack.apart]
+        tables = {stack.name: spread(stack, one.tables[stack.name]) for stack in near}
+        slots = {s.name: {slot: spread(s, array) for slot, array in one.slots[s.name].items()} for s in near}
+        caches = {}
+        for name, (arrays, held) in self._empty_caches().items():
+            tables[name], slots[name], caches[name] = arrays.pop(""), arrays, held
+        layout, numbers, held = jax.tree.map(jnp.asarray, self.layout), self._table_rows(), self._empty_ids()
+        return EmbeddingState(one.step, one.seed, tables, slots, numbers, held, caches=caches, layout=layout)
 
     def id_settings(self, stack: Stack) -> ids.Settings:
         """Return the settings of the map of each device."""
@@ -134,10 +167,18 @@ class MeshState:
         return made
 
     def arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, Any]:
-        return {"": state.tables[stack.name], **state.slots[stack.name]}
+        held = {"": state.tables[stack.name], **state.slots[stack.name]}
+        return self.caches[stack.name].views(held, state.caches[stack.name]) if stack.apart else held
 
-    def without_caches(self, state: EmbeddingState) -> EmbeddingState:
-        return state  # no table is apart from the devices
+    def emptied(self, stack: Stack, held: Cached) -> Cached:
+        """Return an empty cache of the same records."""
+        split = self.shards.split
+        made: Cached = jax.jit(self.shards.each(self.caches[stack.name].empty, split, split))(held.address)
+        return made
+
+    def rows_held(self, stack: Stack) -> int:
+        """Return the rows of a stack's array on each device: of its cache, where it is in host memory."""
+        return self.caches[stack.name].settings.rows if stack.apart else self.layouts[stack.name].local_rows
 
     def no_rows(self, stack: Stack) -> jax.Array:
         zeros: jax.Array = _zeros(self.shards, (self.layouts[stack.name].local_rows,), "uint8")
@@ -153,15 +194,12 @@ class MeshState:
         lookups: Any = batch.lookups
         return {name: lookups[name].wanted for name in names}
 
-    def cache_traffic(self, state: EmbeddingState) -> dict[str, float]:
-        return {}
-
-    def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
+    def rows(self, stack: Stack, array: blocks.Rows, span: slice) -> Any:
         """Return rows of a stack's array in logical order, as a NumPy array: they may be too large for a device."""
         _refuse_tracers(array)
         return blocks.gathered(self.shards, self.layouts[stack.name], array, (span.start, span.stop))
 
-    def with_rows(self, stack: Stack, array: jax.Array, span: slice, new: Any) -> jax.Array:
+    def with_rows(self, stack: Stack, array: blocks.Rows, span: slice, new: Any) -> blocks.Rows:
         """Return a stack's array with rows replaced; ``new`` is the same in every process."""
         _refuse_tracers(array, new)
         rows = np.asarray(new).astype(array.dtype, copy=False)

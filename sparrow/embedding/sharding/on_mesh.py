@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from sparrow.embedding.batches.packing import Measured, Packer, size_name
 from sparrow.embedding.batches.sizes import KINDS, Sizes, size_class
-from sparrow.embedding.dynamic.assigning import Before, assign, find, started, undone
+from sparrow.embedding.cached import Stored, assigned
+from sparrow.embedding.dynamic.assigning import Before, find, undone
 from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.one_device import Stacked
 from sparrow.embedding.packed_batch import Group, PackedBatch, activations, bag_grads
@@ -74,36 +75,47 @@ class OnMesh(MeshState):
     def assign(
         self, state: EmbeddingState, batch: PackedBatch, stacked: Stacked, when: jax.Array | None
     ) -> tuple[EmbeddingState, PackedBatch]:
-        """Give rows to the raw ids of a batch, each at its owner."""
+        """Give rows to the raw ids of a batch, and bring rows in host memory to the device, each at its owner."""
         batch = self.exchange(batch)
-        stacks = [stack for stack, _ in stacked if stack.name in batch.raw]
+        stacks = [stack for stack, _ in stacked if stack.name in batch.raw or stack.apart]
 
-        def local(tables: Any, slots: Any, held: Any, lookups: Any, raw: Any, numbers: Any) -> Any:
-            step, seed, go = numbers
-            undo = {}
+        def local(tables: Any, slots: Any, held: Any, caches: Any, lookups: Any, raw: Any, numbers: Any) -> Any:
+            undo: dict[str, Before] = {}
             for stack in stacks:
-                name = stack.name
-                wanted = lookups[name].wanted
-                given: Any = (raw[name].reshape(-1, 2), wanted.reshape(-1), step, go)
-                backend = self.backends[name].name
-                made = assign(self.id_settings(stack), backend, held[name], *given)
-                arrays, values = started(stack, {"": tables[name], **slots[name]}, seed, made.fresh, backend)
-                undo[name] = Before(given[0], made.undo, made.fresh, values)
-                held[name], tables[name] = made.state, arrays.pop("")
-                slots[name] = arrays
-                lookups[name] = lookups[name].with_wanted(made.rows.reshape(wanted.shape))
-            return tables, slots, held, lookups, jax.tree.map(lambda array: array[None], undo)
+                name, wanted = stack.name, lookups[stack.name].wanted
+                made, rows, before = assigned(
+                    stack,
+                    self.backends[name].name,
+                    self.id_settings(stack) if stack.is_dynamic else None,
+                    self.caches.get(name),
+                    Stored({"": tables[name], **slots[name]}, held.get(name), caches.get(name)),
+                    raw[name].reshape(-1, 2) if name in raw else None,
+                    wanted.reshape(-1),
+                    numbers,
+                )
+                tables[name] = made.arrays.pop("")
+                slots[name] = made.arrays
+                held |= {} if made.ids is None else {name: made.ids}
+                caches |= {} if made.cached is None else {name: made.cached}
+                undo |= {} if before is None else {name: before}
+                lookups[name] = lookups[name].with_wanted(rows.reshape(wanted.shape))
+            return tables, slots, held, caches, lookups, jax.tree.map(lambda array: array[None], undo)
 
-        parts = _of(stacks, state.tables, state.slots, state.ids, batch.lookups)
+        parts = _of(stacks, state.tables, state.slots, state.ids, state.caches, batch.lookups)
         split = self.shards.split
         numbers = (state.step, state.seed, jnp.array(True) if when is None else when)
-        tables, slots, held, lookups, undo = self.shards.each(local, (*[split] * 5, EVERYWHERE), split)(
+        tables, slots, held, caches, lookups, undo = self.shards.each(local, (*[split] * 6, EVERYWHERE), split)(
             *parts, batch.raw, numbers
         )
         state = dataclasses.replace(
-            state, tables=state.tables | tables, slots=state.slots | slots, ids=state.ids | held
+            state,
+            tables=state.tables | tables,
+            slots=state.slots | slots,
+            ids=state.ids | held,
+            caches=state.caches | caches,
         )
-        return state, dataclasses.replace(batch, lookups=batch.lookups | lookups, raw={}, undo=undo)
+        cached = tuple(caches)
+        return state, dataclasses.replace(batch, lookups=batch.lookups | lookups, raw={}, cached=cached, undo=undo)
 
     def undone(self, state: EmbeddingState, batch: PackedBatch, when: jax.Array) -> EmbeddingState:
         """Return the state as it was before the ids of a batch were assigned, where ``when`` is true."""
@@ -251,20 +263,27 @@ class OnMesh(MeshState):
     ) -> tuple[dict[str, jax.Array], PackedBatch]:
         """Activations by feature, split over the shards; and the batch, exchanged, with the order of its entries."""
 
-        def local(tables: dict[str, jax.Array], lookups: Any) -> Any:
+        def local(tables: dict[str, jax.Array], caches: Any, lookups: Any) -> Any:
             made: dict[str, jax.Array] = {}
             kept = {}
             for stack, groups in stacked:
-                name = stack.name
-                sorts = sort and not stack.frozen
-                vectors, kept[name] = lookups[name].fetched(self.shards, self.backends[name], tables[name], sorts)
+                name, table, own = stack.name, tables[stack.name], lookups[stack.name]
+                is_far = stack.apart and name not in batch.cached
+                if is_far:
+                    table, rows = self.caches[name].read(table, caches[name], own.wanted.reshape(-1))
+                    own = own.with_wanted(rows.reshape(own.wanted.shape))
+                sorts = sort and not stack.frozen and not is_far
+                vectors, kept[name] = own.fetched(self.shards, self.backends[name], table, sorts)
                 made |= self._activations(stack, groups, kept[name], vectors, dtype)
             return made, kept
 
         split = self.shards.split
         batch = self.exchange(batch)
-        acts, lookups = self.shards.each(local, split, split)(_tables(state, stacked), self._found(state, batch))
-        without_rows = {name: batch.lookups[name] for name in batch.raw}  # for an update, they must be assigned
+        found = _tables(state, stacked), state.caches, self._found(state, batch)
+        acts, lookups = self.shards.each(local, split, split)(*found)
+        far = [stack.name for stack, _ in stacked if stack.apart and stack.name not in batch.cached]
+        # For an update, these must be assigned.
+        without_rows = {name: batch.lookups[name] for name in (*batch.raw, *far)}
         return acts, dataclasses.replace(batch, lookups=batch.lookups | lookups | without_rows)
 
     def _activations(
@@ -317,12 +336,12 @@ class OnMesh(MeshState):
             for stack, groups in stacked:
                 name, layout = stack.name, self.layouts[stack.name]
                 grads = _cut(bag_grads(groups, act_grads, self.limits, stack.dim), layout.columns)
-                made[name] = lookups[name].row_grads(self.shards, self.backends[name], grads, layout.local_rows)
+                made[name] = lookups[name].row_grads(self.shards, self.backends[name], grads, self.rows_held(stack))
             return made
 
         split = self.shards.split
         stacks = self.shards.each(local, split, split)(self.exchange(batch).lookups, dict(act_grads))
-        rows = tuple((stack.name, self.layouts[stack.name].local_rows) for stack in self.stacks)
+        rows = tuple((stack.name, self.rows_held(stack)) for stack in self.stacks)
         copies = frozenset(name for name, layout in self.layouts.items() if layout.copies)
         return RowGrads(stacks, rows, self.shards, copies)
 
@@ -330,14 +349,20 @@ class OnMesh(MeshState):
         """One optimizer step, each row at its owner."""
         trained = [stack for stack in self.stacks if not stack.frozen]
 
-        def local(tables: Any, slots: Any, grads: Any, scalars: Any, table_rows: Any) -> Any:
+        def local(tables: Any, slots: Any, grads: Any, scalars: Any, table_rows: Any, caches: Any) -> Any:
             new_tables, new_slots = {}, {}
             for stack in trained:
                 name, layout = stack.name, self.layouts[stack.name]
-                first_rows = jnp.asarray(layout.local_first_rows)[self.shards.index]
                 own = tuple(slots[name][slot] for slot, _ in stack.step.slots)
                 hyper, seeds = scalars[name]
-                numbers = StepScalars(hyper, seeds, first_rows, table_rows.get(name))
+                if stack.apart:
+                    cache = self.caches[name]
+                    first_rows = jnp.array([segment.begin for segment in cache.settings.segments], jnp.int32)
+                    logical = cache.table_rows(caches[name]) if stack.step.stochastic else None
+                else:
+                    first_rows = jnp.asarray(layout.local_first_rows)[self.shards.index]
+                    logical = table_rows.get(name)
+                numbers = StepScalars(hyper, seeds, first_rows, logical)
                 given = (tables[name], own, grads[name], numbers)
                 if layout.columns == 1 or is_by_element(stack.step):
                     step = dataclasses.replace(stack.step, dim=stack.dim // layout.columns)
@@ -350,10 +375,12 @@ class OnMesh(MeshState):
 
         scalars = {stack.name: tuple(stack.scalars(state.step, state.seed)[:2]) for stack in trained}
         split = self.shards.split
-        tables, slots = self.shards.each(local, (split, split, split, EVERYWHERE, split), (split, split))(
-            *_of(trained, state.tables, state.slots, grads.stacks), scalars, state.table_rows
+        tables, slots = self.shards.each(local, (*[split] * 3, EVERYWHERE, *[split] * 2), split)(
+            *_of(trained, state.tables, state.slots, grads.stacks), scalars, state.table_rows, state.caches
         )
-        return dataclasses.replace(state, step=state.step + 1, tables=state.tables | tables, slots=state.slots | slots)
+        caches = {name: held._replace(clock=held.clock + 1) for name, held in state.caches.items()}
+        tables, slots = state.tables | tables, state.slots | slots
+        return dataclasses.replace(state, step=state.step + 1, tables=tables, slots=slots, caches=caches)
 
 
 def _of(stacks: Sequence[Stack], *by_stack: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from sparrow import fields
+from sparrow.embedding import host_memory
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.specs import TableSpec
 from sparrow.embedding.stacking import Stack, row_step, stack_tables
@@ -116,9 +117,16 @@ def _placement(given: str | Placement) -> Placement:
     return given
 
 
+def kept_by_rows(table: TableSpec) -> str | None:
+    """Return the reason why a table has no other place than all devices; None: it may have any."""
+    if table.dynamic is not None:
+        return "dynamic: its ids"
+    return "in host memory: its rows" if table.memory is not None and host_memory.is_apart() else None
+
+
 def _place(table: TableSpec, given: Placement, devices: int, hosts: int, used: Any) -> Place:
-    if table.dynamic is not None and given.kind != "rows":
-        raise ValueError(f"table '{table.name}' is dynamic: its ids are spread over all devices; leave placement out")
+    if given.kind != "rows" and (why := kept_by_rows(table)) is not None:
+        raise ValueError(f"table '{table.name}' is {why} are spread over all devices; leave placement out")
     if given.kind == "rows":
         return everywhere(devices)
     if given.kind == "replicated":
@@ -154,12 +162,12 @@ def _place(table: TableSpec, given: Placement, devices: int, hosts: int, used: A
     return Place(False, columns, count, least)
 
 
-def stacked(tables: Sequence[TableSpec], places: Mapping[str, Place]) -> tuple[Stack, ...]:
+def stacked(tables: Sequence[TableSpec], places: Mapping[str, Place], *, apart: bool = False) -> tuple[Stack, ...]:
     """Return the stacks of tables on a mesh: of copies, or of one form of pieces."""
     forms = {name: (own.copies, own.columns, own.over if own.columns > 1 else 0) for name, own in places.items()}
     # Tables over many devices begin at the same local row on all of them: before tables of fewer devices, none is free.
     ordered = sorted(tables, key=lambda table: (-places[table.name].over, places[table.name].device))
-    return stack_tables(ordered, dynamic_alone=True, places=forms)
+    return stack_tables(ordered, dynamic_alone=True, apart=apart, places=forms)
 
 
 def layout_of(stack: Stack, places: Mapping[str, Place], devices: int) -> Layout:

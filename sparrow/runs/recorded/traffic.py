@@ -229,8 +229,8 @@ def with_ids(summary: dict[str, Any], held: Mapping[str, Held]) -> dict[str, Any
 
 def table_ids(folder: str | Path, tables: Sequence[str] = (), most: int = 10) -> list[TableIds]:
     """Return the ids of the dynamic tables of a run's newest checkpoint; all tables, unless ``tables`` are named."""
+    from sparrow.checkpoint import ids_of
     from sparrow.runs.saved.loading import all_damaged, config_of, opened
-    from sparrow.runs.saved.restoring import ids_of
 
     for saved in opened(folder, log=lambda _: None):
         specs = {spec.table_spec.name: spec.table_spec for spec in assemble(config_of(saved)).specs}

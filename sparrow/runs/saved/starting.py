@@ -15,13 +15,25 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.checkpoint import Damaged, Key, Saved, Vanished, passed_over, placed, plain, rows_of, unnamed
+from sparrow.checkpoint import (
+    Damaged,
+    Key,
+    MovedRows,
+    Saved,
+    Vanished,
+    ids_of,
+    passed_over,
+    placed,
+    plain,
+    rows_of,
+    unnamed,
+)
 from sparrow.config import WIDE, Config, ConfigError, Problem, StartFrom
 from sparrow.data import Feature
 from sparrow.embedding import SavedIds
 from sparrow.registry import nearest
 from sparrow.runs.saved.loading import all_damaged, config_of, opened, run_of
-from sparrow.runs.saved.restoring import LogLine, MovedRows, dynamic, ids_of, log_dtypes
+from sparrow.runs.saved.restoring import LogLine, dynamic, log_dtypes
 from sparrow.runs.saved.vocabularies import FOLDER, Vocabularies
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.trees import named_leaves

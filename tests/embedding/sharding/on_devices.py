@@ -6,7 +6,7 @@ A program of its own, because the number of devices must be set before JAX start
 import json
 import sys
 
-from tests.embedding.sharding.checks import packing, program, rows, steps, training, views
+from tests.embedding.sharding.checks import host, packing, program, rows, steps, training, views
 
 CHECKS = [
     steps.equal,
@@ -31,6 +31,8 @@ CHECKS = [
     packing.patched,
     training.layers,
     views.refusals,
+    host.in_host_memory,
+    host.small_cache,
 ]
 BY_CHECK = {check.__name__: check for check in CHECKS}
 

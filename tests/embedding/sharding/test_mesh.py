@@ -31,7 +31,7 @@ def on_devices(count, *checks, threads=None):
 ON_FOUR = [
     *(f"step_program:{exchange}:native" for exchange in ("pooled", "rows")),
     *("patched:pooled", "patched:rows", "patched:rows:mixed"),
-    *("device_order", "dynamic", "undone"),
+    *("device_order", "dynamic", "undone", "small_cache"),
 ]
 
 
@@ -182,6 +182,23 @@ def test_dynamic_tables_on_a_mesh(on_four):
     assert found["counts"][0] == found["counts"][1]
 
 
+def test_each_device_has_a_cache_of_rows_in_host_memory(on_four):
+    found = on_four["small_cache"]
+    assert re.search(
+        r"needs \d+ rows on one of 4 devices, and the cache holds 2; make memory.cache larger", found["problem"]
+    )
+    assert found["same"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exchange", ["pooled", "rows"])
+def test_tables_in_host_memory_on_a_mesh_have_the_bits_of_others(exchange):
+    """Of a mesh of GPUs, whose memory is another one: steps, skipped ones, lookups, views, checkpoints both ways."""
+    (found,) = on_devices(4, f"in_host_memory:{exchange}", threads=16).values()
+    assert found.pop("apart") == [True, True]
+    assert all(found.values()), found
+
+
 def test_evictions_do_not_depend_on_the_number_of_devices():
     for check, found in on_devices(8, "evicted:lru", "evicted:lfu").items():
         assert not found["differ"], (check, found)
@@ -244,7 +261,7 @@ def test_the_rest_of_the_embedder():
         "axis": "the mesh has no axis 'dat': did you mean 'data'?",
         "mesh": "mesh must be a jax.sharding.Mesh",
         "exchange": "unknown exchange 'pool': did you mean 'pooled'?",
-        "host memory": "table 'r' is in host memory, which works on one GPU, and not yet on a mesh",
+        "host memory": "table 'r' is in host memory: its rows are spread over all devices; leave placement out",
         "inside": "outside of jax.jit",
         "shape": "table 'movies' has the shape (211, 6), got (3, 6)",
         "other batch": "packed by an Embedder on other devices",

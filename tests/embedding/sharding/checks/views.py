@@ -67,7 +67,7 @@ def refusals():
         """Of GPUs, whose memory is another one."""
         held = sp.FeatureSpec(name="r", table_spec=dataclasses.replace(rows, memory=sp.HostMemory(cache=0.5)))
         with mock.patch.object(host_memory, "is_apart", return_value=True):
-            sp.Embedder([held], "native", mesh=mesh())
+            sp.Embedder([held], "native", mesh=mesh(), placement="device")
 
     return {
         "uneven": message(lambda: emb.pack(inputs(np.random.default_rng(0), 26))),
