@@ -22,11 +22,7 @@ from sparrow.data import (
     DataError,
     Feature,
     MissingColumn,
-    RawSequenceFeature,
-    SequenceFeature,
     Tables,
-    is_number,
-    is_text,
     kind_of,
     shown,
 )
@@ -215,13 +211,6 @@ class Types:
         return table
 
 
-def _refuse_single(feature: SequenceFeature | RawSequenceFeature, kind: Any) -> None:
-    """Refuse a column of single values for a sequence: a list was probably forgotten."""
-    if feature.max_length > 1 and (is_number(kind) or (is_text(kind) and feature.separator is None)):
-        why = f"feature '{feature.name}' is a sequence, the column holds {kind}; give lists, such as [7] instead of 7"
-        raise DataError(why, IN_MEMORY, column=feature.id_column)
-
-
 def _are_alike(values: Sequence[Any]) -> bool:
     """Return whether values of several requests have one type: beside "1" or 1.5, an id of 1 would be another.
 
@@ -345,8 +334,10 @@ class Reading:
 
     def _checked(self, table: Any) -> _Known:
         for feature in self._features:
-            if isinstance(feature, SequenceFeature | RawSequenceFeature) and feature.compute is None:
-                _refuse_single(feature, table.schema.field(feature.id_column).type)
+            for field in table.schema:
+                if feature.lacks_lists(field.name, field.type):
+                    why = f"feature '{feature.name}' is a sequence, the column holds {field.type}"
+                    raise DataError(f"{why}; give lists, such as [7] instead of 7", IN_MEMORY, column=field.name)
         converter, wanted = Converter(self._features, (), (), ()), casts(self._kinds, table.schema)
         converter.check(Tables(cast(table.slice(0, 0), wanted)).open(self.columns))
         known = _Known(table.schema, wanted, converter)

@@ -93,7 +93,7 @@ MISTAKES = {
     "no data": (["eval", "{model}", "data.evaluate={{name: parquet, path: none}}"], "none"),
     "no model": (["eval", "{folder}"], "there is no saved model"),
     "no column": (["predict", "{model}", "{folder}/films.parquet", "out.parquet"], "id_0"),
-    "not Parquet": (["predict", "{model}", "{tiny}", "out.parquet"], "Parquet"),
+    "not Parquet": (["predict", "{model}", "{tiny}", "out.parquet"], "is text; give its name the ending .csv"),
     "another shape": (["eval", "{model}", "data.features[0].num_buckets=30"], "does not fit the model"),
     "no run to export": (["export", "{folder}", "out"], "there is no saved model"),
     "no such step": (["export", "{model}", "out", "--step", "2"], "step 2 is not saved; the saved steps are 3"),

@@ -184,6 +184,10 @@ class Feature(abc.ABC):
         """
         return False
 
+    def lacks_lists(self, column: str, kind: Any) -> bool:
+        """Return whether a column of Arrow type ``kind`` holds single values where lists of several are meant."""
+        return False
+
     @abc.abstractmethod
     def refuse(self, column: str, kind: Any) -> str | None:
         """Return the sentence on a column whose Arrow type ``kind`` it cannot read; None: it can."""
