@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,8 @@ from sparrow.errors import shown
 from sparrow.trees import named_leaves
 
 Reader = Callable[[Key], Iterable[tuple[int, Array]]]
+AHEAD: Final = 8
+"""Blocks that are held while they are stored."""
 
 
 def rows_of(embedder: Embedder, state: EmbeddingState) -> dict[Key, TableRows]:
@@ -58,12 +60,14 @@ def placed(embedder: Embedder, state: EmbeddingState, keys: Iterable[Key], read:
             else:
                 held[place] = spread.placed(held[place], stack.rows_of(key.table), read(key))
             continue
-        for first, block in read(key):
+        for number, (first, block) in enumerate(read(key)):
             if stack.apart:
                 embedder.arrays(state, stack)[key.slot or ""][start + first : start + first + len(block)] = block
                 continue
             for at, piece in _pieces(block.astype(held[place].dtype, copy=False)):
                 held[place] = _overwrite(held[place], piece, start + first + at)
+            if number % AHEAD == AHEAD - 1:  # a busy machine reads blocks sooner than it stores them
+                jax.block_until_ready(held[place])  # type: ignore[no-untyped-call]
     return dataclasses.replace(state, tables=tables, slots=slots)
 
 
