@@ -333,11 +333,12 @@ class Reading:
         return next((known for known in self._known if known.schema.equals(schema)), None)
 
     def _checked(self, table: Any) -> _Known:
+        kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
         for feature in self._features:
-            for field in table.schema:
-                if feature.lacks_lists(field.name, field.type):
-                    why = f"feature '{feature.name}' is a sequence, the column holds {field.type}"
-                    raise DataError(f"{why}; give lists, such as [7] instead of 7", IN_MEMORY, column=field.name)
+            for column in feature.columns:
+                if column in kinds and feature.lacks_lists(column, kinds[column]):
+                    why = f"feature '{feature.name}' is a sequence, the column holds {kinds[column]}"
+                    raise DataError(f"{why}; give lists, such as [7] instead of 7", IN_MEMORY, column=column)
         converter, wanted = Converter(self._features, (), (), ()), casts(self._kinds, table.schema)
         converter.check(Tables(cast(table.slice(0, 0), wanted)).open(self.columns))
         known = _Known(table.schema, wanted, converter)
