@@ -60,15 +60,15 @@ def opened(given: AnyPath) -> Iterator[Opened]:
     with contextlib.ExitStack() as stack:
         folder = _here(given, stack)
         for attempt in range(ATTEMPTS):
-            before = _identity(folder)
-            try:
-                held = _open_all(folder, stack)
-            except DataError:
-                if _identity(folder) == before or attempt == ATTEMPTS - 1:
-                    raise
-            else:
-                if _identity(folder) == before:
-                    break
+            with _kept(folder) as before:
+                try:
+                    held = _open_all(folder, stack)
+                except DataError:
+                    if _identity(folder) == before or attempt == ATTEMPTS - 1:
+                        raise
+                else:
+                    if _identity(folder) == before:
+                        break
             time.sleep(0.01)
         yield held
 
@@ -114,11 +114,28 @@ def _here(given: AnyPath, stack: contextlib.ExitStack) -> Path:
     raise AssertionError
 
 
+@contextlib.contextmanager
+def _kept(folder: Path) -> Iterator[tuple[int, int] | None]:
+    """Yield the identity of a folder that is held open: no other one gets its number meanwhile."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        yield None
+        return
+    try:
+        yield _of(os.fstat(handle))
+    finally:
+        os.close(handle)
+
+
 def _identity(folder: Path) -> tuple[int, int] | None:
     try:
-        held = folder.stat()
+        return _of(folder.stat())
     except OSError:
         return None
+
+
+def _of(held: os.stat_result) -> tuple[int, int]:
     return held.st_dev, held.st_ino
 
 
