@@ -85,11 +85,14 @@ def refuse_large_tables(embedder: Embedder, dense: int = 0) -> None:
             apart |= {table.name: sizes[table.name] for table in stack.tables}
             caches = zip(stack.tables, stack.cache.segments, strict=True)
             sizes |= {one.name: sizes[one.name] * held.rows // one.vocabulary_size for one, held in caches}
-    _refuse("data.features", "tables in host memory", apart, 0, 0)
     shards = embedder.shards
     devices = 1 if shards is None else len(shards.local)
     if shards is not None:  # the share of this process
-        sizes = {name: embedder.sharded.places[name].share(shards.local, held) for name, held in sizes.items()}
+        places = embedder.sharded.places
+        sizes, apart = (
+            {name: places[name].share(shards.local, held) for name, held in own.items()} for own in (sizes, apart)
+        )
+    _refuse("data.features", "tables in host memory", apart, 0, 0)
     _refuse("data.features", "tables with their slots", sizes, dense, devices)
 
 
