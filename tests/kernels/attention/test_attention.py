@@ -1,5 +1,6 @@
 """Jagged attention on every backend that runs here, against the float64 statement."""
 
+import contextlib
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sparrow.kernels import cuda, jagged_attention, native
+from sparrow.kernels import jagged_attention, native
 from tests.kernels.cuda import emulator
 
 from . import statement
@@ -28,16 +29,9 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def gpu(request):
-    """Backend "cuda" runs on a GPU, or on the emulation where there is none."""
     parameters = getattr(getattr(request.node, "callspec", None), "params", {})
-    is_cuda = parameters.get("backend") == "cuda"
-    if not is_cuda or cuda.unavailable() is None:
+    with emulator.gpu_or_emulation() if parameters.get("backend") == "cuda" else contextlib.nullcontext():
         yield
-    elif reason := emulator.unavailable():
-        pytest.skip(f"no GPU, and no emulation: {reason}")
-    else:
-        with emulator.emulation():
-            yield
 
 
 def given(case, dtype=jnp.float32, seed=0):

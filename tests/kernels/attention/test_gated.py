@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sparrow.kernels import cuda, gated_attention
+from sparrow.kernels import gated_attention
 from tests.kernels.cuda import emulator
 
 from . import statement
@@ -25,14 +25,8 @@ CASES = [
 
 @pytest.fixture(scope="module", autouse=True)
 def gpu():
-    """Backend "cuda" runs on a GPU, or on the emulation where there is none."""
-    if cuda.unavailable() is None:
+    with emulator.gpu_or_emulation():
         yield
-    elif reason := emulator.unavailable():
-        pytest.skip(f"no GPU, and no emulation: {reason}")
-    else:
-        with emulator.emulation():
-            yield
 
 
 def short(case):

@@ -14,7 +14,9 @@ import tempfile
 from collections.abc import Iterator
 
 import jax
+import pytest
 
+from sparrow.kernels import cuda
 from sparrow.kernels.cuda import machine
 from sparrow.kernels.cuda.source import Module
 from sparrow.kernels.native.compiler import find_compiler
@@ -94,6 +96,18 @@ def emulated_gpu() -> EmulatedGpu:
 
 
 _holders: list[tempfile.TemporaryDirectory[str]] = []
+
+
+@contextlib.contextmanager
+def gpu_or_emulation() -> Iterator[EmulatedGpu | None]:
+    """Backend "cuda" runs on a GPU, or on the emulation where there is none; without both, the test is skipped."""
+    if cuda.unavailable() is None:
+        yield None
+        return
+    if reason := unavailable():
+        pytest.skip(f"no GPU, and no emulation: {reason}")
+    with emulation() as machine:
+        yield machine
 
 
 @contextlib.contextmanager
