@@ -104,17 +104,19 @@ def test_answers_equal_the_model(two):
 @contextlib.asynccontextmanager
 async def held_together(monkeypatch, folder, count):
     """A client whose requests are answered only when ``count`` of them wait."""
-    made, free = [], threading.Event()
+    made, holds, free = [], threading.Event(), threading.Event()
     monkeypatch.setattr("sparrow.server.running.Service", lambda *given: made.append(Service(*given)) or made[0])
     async with serving_of(folder) as client:
         gatherer = made[0]._gatherer
 
         def hold():
+            holds.set()
             while gatherer.waiting < count and not free.is_set():
                 time.sleep(0.001)
 
         holder = threading.Thread(target=gatherer.between, args=(hold,))
         holder.start()
+        await asyncio.to_thread(holds.wait)
         try:
             yield client
         finally:
