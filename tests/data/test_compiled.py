@@ -335,7 +335,7 @@ def test_bags_move_with_their_rows(rows, kinds, data):
 
 
 def test_without_a_compiler_numpy_is_used(monkeypatch):
-    monkeypatch.setattr("sparrow.kernels.feed.loading._load", lambda: "no C++ compiler was found")
+    monkeypatch.setattr("sparrow.kernels.native.host._load", lambda kind: "no C++ compiler was found")
     assert feed.library() is None
     assert feed.unavailable() == "no C++ compiler was found"
     converter = Converter([IdFeature("c", num_buckets=9, embedding_dim=2)], [], [], [])

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.kernels.feed import pool
-from sparrow.kernels.feed.loading import address, library, struct_fields
+from sparrow.kernels.feed.loading import library, struct_fields
 from sparrow.kernels.feed.parquet import Encoded
 from sparrow.kernels.feed.steps import Steps
 from sparrow.kernels.feed.text import EncodedText
+from sparrow.kernels.native.host import address
 
 _ALL_GOOD, _SOME_BAD, _ASK_REFERENCE = range(3)
 

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.kernels.feed import plain
-from sparrow.kernels.feed.loading import address, compiled, library
+from sparrow.kernels.feed.loading import compiled, library
 from sparrow.kernels.feed.plain import COMBINERS, Column, Packed, Rows
+from sparrow.kernels.native.host import address
 
 
 class Filling:

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from sparrow.errors import DataError
 from sparrow.files import AnyPath, Remote
 from sparrow.kernels.feed import pool
-from sparrow.kernels.feed.loading import address, compiled, library, struct_fields
+from sparrow.kernels.feed.loading import compiled, library, struct_fields
+from sparrow.kernels.native.host import address
 
 
 class Leaf(NamedTuple):

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from sparrow.files import AnyPath, Remote
 from sparrow.kernels.feed import pool
-from sparrow.kernels.feed.loading import address, library, struct_fields
+from sparrow.kernels.feed.loading import library, struct_fields
+from sparrow.kernels.native.host import address
 
 ASCII_INSIDE: Final = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
 """Encodings, by Python's names, in which ASCII is itself: compiled code reads such text where it is ASCII."""

@@ -1,7 +1,4 @@
-"""The compiled libraries in this process: loaded once, the instruction set chosen by the processor.
-
-Some hold functions for JAX, others functions that NumPy arrays are given to.
-"""
+"""The compiled libraries in this process: loaded once, the instruction set chosen by the processor."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import pathlib
 import tempfile
 import threading
 from collections.abc import Sequence
-from typing import Final
 
 import jax
 
@@ -164,41 +160,3 @@ def _choose_level(cpu_level: int) -> str:
     """
     runs = ("generic", *(f"x86-64-v{number}" for number in range(2, cpu_level + 1)))
     return next((level for level in reversed(levels()) if level in runs), levels()[0])
-
-
-KERNELS: Final = pathlib.Path(__file__).parents[1]
-SOURCES: Final = {
-    "search": (KERNELS / "search" / "src" / "search.cc", "sparrow_search", "rows are searched"),
-    "quantized": (KERNELS / "quantized" / "src" / "quantized.cc", "sparrow_fill_rows", "rows of exports are read"),
-}
-"""By library: its source, its function, and the work that NumPy does where there is no compiler."""
-
-
-def jobs(kind: str) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Return name, instruction set and source of a library, for every instruction set."""
-    source = SOURCES[kind][0]
-    return [(library_name(kind, level, source.read_text()), level, (str(source),)) for level in levels()]
-
-
-@functools.cache
-def host_library(kind: str) -> ctypes.CDLL | None:
-    """Return a loaded library; None, with one warning: NumPy does its work."""
-    _, symbol, work = SOURCES[kind]
-    kernels = load()
-    if isinstance(kernels, str):
-        reason = kernels
-    else:
-        try:
-            name, level, files = next(job for job in jobs(kind) if job[1] == kernels.level)
-            loaded = open_library(name, level, files, symbols=[symbol])
-            getattr(loaded, symbol).restype = None
-            return loaded
-        except (CompileError, OSError) as error:
-            reason = f"the library '{kind}' could not be loaded: {error}"
-    warn_once(f"{work} by slower NumPy code: {reason}")
-    return None
-
-
-def address(array: object) -> ctypes.c_void_p:
-    """Return the address of an array's first value; None: null."""
-    return ctypes.c_void_p(None if array is None else array.ctypes.data)  # type: ignore[attr-defined]

@@ -17,11 +17,9 @@ import jax.numpy as jnp
 
 from sparrow.files import replace_file
 from sparrow.kernels.cuda import machine
-from sparrow.kernels.feed.loading import job as feed_job
-from sparrow.kernels.native import compiler
+from sparrow.kernels.native import compiler, host
 from sparrow.kernels.native.compiler import compile_library, levels, library_name
-from sparrow.kernels.native.library import SOURCES, ffi_content, shipped_name
-from sparrow.kernels.native.library import jobs as host_jobs
+from sparrow.kernels.native.library import ffi_content, shipped_name
 from sparrow.kernels.native.translate import translate
 from sparrow.kernels.types import LIMITS, RowStep
 from sparrow.rules import SGD, SHIPPED, Rule
@@ -87,9 +85,7 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
         jobs.append((folder / library_name("kernels", level, compiler.all_code()), level, compiler.KERNELS, ()))
     include = jax.ffi.include_dir()
     jobs.append((folder / library_name("ffi", baseline, ffi_content()), baseline, compiler.FFI, (include,)))
-    name, level, files = feed_job()
-    jobs.append((folder / name, level, files, ()))
-    jobs += [(folder / name, level, files, ()) for kind in SOURCES for name, level, files in host_jobs(kind)]
+    jobs += [(folder / name, level, files, ()) for kind in host.SIGNATURES for name, level, files in host.jobs(kind)]
     jobs.append((folder / machine.shim_name(), baseline, *machine.shim_files()))
     wanted = {path for path, *_ in jobs}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

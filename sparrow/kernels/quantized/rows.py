@@ -6,14 +6,13 @@ offset as float16. The codes are chosen for the rounded scale and offset, so tha
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels.native.library import address, host_library
+from sparrow.kernels.native.host import host_library
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
@@ -131,6 +130,5 @@ def fill_rows(lookups: npt.NDArray[np.int64], ids: npt.NDArray[np.int32], out: F
     if loaded is None:
         return False
     wanted = np.ascontiguousarray(ids)
-    sizes = ctypes.c_int64(len(lookups)), ctypes.c_int64(wanted.shape[1]), ctypes.c_int64(out.strides[0] // 4)
-    loaded.sparrow_fill_rows(address(lookups), sizes[0], address(wanted), sizes[1], address(out), sizes[2])
+    loaded.sparrow_fill_rows(lookups, len(lookups), wanted, wanted.shape[1], out, out.strides[0] // 4)
     return True

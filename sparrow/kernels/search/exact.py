@@ -1,34 +1,15 @@
-"""`best_rows`: the rows with the largest dot products, compiled, or in NumPy where there is no compiler."""
+"""`best_rows`: the rows with the largest dot products, compiled, or by XLA where there is no compiler."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from sparrow.kernels.native.library import address, host_library
-
-Floats = npt.NDArray[np.float32]
-Numbers = npt.NDArray[np.int64]
-
-SCORES_AT_ONCE: Final = 2**24
-"""Scores that NumPy holds at a time."""
-
-
-class Excluded(NamedTuple):
-    """Rows that a query must not find.
-
-    Attributes:
-      offsets: (queries + 1,) where the rows of each query begin.
-      rows: row numbers, ascending for each query.
-    """
-
-    offsets: Numbers
-    rows: Numbers
+from sparrow.kernels.native.host import host_library
+from sparrow.kernels.search.on_device import Excluded, Floats, Numbers, RowsOnDevice
 
 
 def best_rows(
@@ -57,7 +38,7 @@ def best_rows(
       allowed: (all rows,) booleans, the rows that may be found; None: all.
       excluded: rows that single queries must not find.
       threads: None: one per core.
-      compiled: None: where there is a compiler; False: by NumPy.
+      compiled: None: where there is a compiler; False: by XLA.
     """
     wanted = _floats(queries)
     scores = np.full((len(wanted), k), -np.inf, np.float32)
@@ -73,18 +54,16 @@ def best_rows(
             raise ValueError(f"queries have {wanted.shape[1]} numbers and rows {block.shape[1]}; they must be equal")
         mask = None if passes is None else passes[start : start + len(block)]
         if loaded is None:
-            _add(wanted, block, start, mask, excluded, scores, numbers)
+            shifted = None if excluded is None else excluded._replace(rows=excluded.rows - start)
+            new, found = RowsOnDevice(block).best(wanted, k, mask, shifted)
+            both = np.concatenate([scores, new], axis=1)
+            order = np.argsort(-both, axis=1, kind="stable")[:, :k]  # equal scores: the first row comes first
+            scores = np.take_along_axis(both, order, axis=1)
+            found = np.where(found < 0, -1, found + start)
+            numbers = np.take_along_axis(np.concatenate([numbers, found], axis=1), order, axis=1)
         else:
-            loaded.sparrow_search(
-                address(wanted),
-                ctypes.c_int64(len(wanted)),
-                address(block),
-                *map(ctypes.c_int64, (*block.shape, k, start)),
-                *map(address, (mask, *left_out)),
-                ctypes.c_int64(count),
-                address(scores),
-                address(numbers),
-            )
+            sizes = *block.shape, k, start
+            loaded.sparrow_search(wanted, len(wanted), block, *sizes, mask, *left_out, count, scores, numbers)
         start += len(block)
     return scores, numbers
 
@@ -94,33 +73,3 @@ def _floats(vectors: Any) -> Floats:
     if array.ndim != 2:
         raise ValueError(f"vectors must have two axes, one row each, got the shape {array.shape}")
     return array
-
-
-def _add(
-    queries: Floats,
-    block: Floats,
-    start: int,
-    allowed: npt.NDArray[np.bool_] | None,
-    excluded: Excluded | None,
-    scores: Floats,
-    numbers: Numbers,
-) -> None:
-    """Improve scores and numbers by a block of rows, in NumPy: the compiled code is tested against it."""
-    k = scores.shape[1]
-    size = max(1, SCORES_AT_ONCE // max(1, len(block)))
-    for first in range(0, len(queries), size):
-        some = slice(first, first + size)
-        new = queries[some] @ block.T
-        new[np.isnan(new)] = -np.inf
-        if allowed is not None:
-            new[:, ~allowed] = -np.inf
-        for query in range(len(new) if excluded is not None else 0):
-            assert excluded is not None
-            at = excluded.rows[excluded.offsets[first + query] : excluded.offsets[first + query + 1]] - start
-            new[query, at[(at >= 0) & (at < len(block))]] = -np.inf
-        both = np.concatenate([scores[some], new], axis=1)
-        found = np.broadcast_to(np.arange(start, start + len(block)), new.shape)
-        order = np.argsort(-both, axis=1, kind="stable")[:, :k]  # equal scores: the first row comes first
-        scores[some] = np.take_along_axis(both, order, axis=1)
-        chosen = np.take_along_axis(np.concatenate([numbers[some], found], axis=1), order, axis=1)
-        numbers[some] = np.where(np.isneginf(scores[some]), -1, chosen)

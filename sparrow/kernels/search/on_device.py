@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
-from sparrow.kernels.search.exact import Excluded, Floats, Numbers
+Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.int64]
 
 BLOCK: Final = 2**20
 """Rows whose scores are held at a time."""
@@ -17,6 +19,18 @@ QUERIES: Final = 64
 """Queries whose scores are held at a time."""
 GROUP: Final = 128
 """Rows of a group: the k best rows lie in the k groups with the best rows, so that few scores are sorted."""
+
+
+class Excluded(NamedTuple):
+    """Rows that a query must not find.
+
+    Attributes:
+      offsets: (queries + 1,) where the rows of each query begin.
+      rows: row numbers, ascending for each query.
+    """
+
+    offsets: Numbers
+    rows: Numbers
 
 
 class RowsOnDevice:

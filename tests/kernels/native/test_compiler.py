@@ -106,7 +106,7 @@ def test_without_compiler_and_libraries_one_warning_is_about_batches(tmp_path: p
     """
     *sizes, warning = run(code, SPARROW_CACHE_DIR=str(tmp_path), CXX="no-such-compiler")
     assert sizes == ["2", "2"]
-    assert warning.startswith("batches are prepared by slower NumPy code: the compiled feed could not be loaded: ")
+    assert warning.startswith("batches are prepared by slower code: the library 'feed' could not be loaded: ")
 
 
 def test_where_jax_uses_another_device_the_backend_says_so(monkeypatch):

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sparrow.kernels.native.library import host_library
+from sparrow.kernels.native.host import host_library
 from sparrow.kernels.quantized import QuantizedTable, dequantize, quantize, record_bytes
 from sparrow.serving.lookup import PlainLookups
 

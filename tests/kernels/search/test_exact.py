@@ -1,9 +1,9 @@
-"""Exact search: the compiled code against NumPy's statement, blocks, threads, filters, ties and odd numbers."""
+"""Exact search: compiled code and XLA against NumPy's statement, blocks, threads, filters, ties and odd numbers."""
 
 import numpy as np
 import pytest
 
-from sparrow.kernels.native.library import host_library
+from sparrow.kernels.native.host import host_library
 from sparrow.kernels.search import Excluded, RowsOnDevice, best_rows, on_device
 
 
@@ -32,11 +32,22 @@ def test_the_rows_of_the_statement(queries, rows, dim, k, filters, monkeypatch):
     lists = [random.choice(rows, random.integers(0, rows // 2 + 1), replace=False) for _ in range(queries)]
     excluded = excluding(lists) if filters in ("excluded", "both") else None
     options = {"allowed": allowed, "excluded": excluded}
-    scores, numbers = best_rows(given, [held[: rows // 3], held[rows // 3 :]], k, **options)
-    plain_scores, plain_numbers = best_rows(given, [held], k, compiled=False, **options)
-    for ours in ((scores, numbers), RowsOnDevice(held).best(given, k, **options)):
-        np.testing.assert_array_equal(ours[1], plain_numbers)
-        np.testing.assert_array_equal(ours[0], plain_scores)
+    scores = given @ held.T
+    scores[:, [] if allowed is None else ~allowed] = -np.inf
+    for own, rows_of in zip(scores, lists if excluded is not None else [], strict=False):
+        own[rows_of] = -np.inf
+    numbers = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    scores = np.take_along_axis(scores, numbers, axis=1)
+    missing = ((0, 0), (0, k - scores.shape[1]))
+    scores, numbers = (np.pad(part, missing, constant_values=-np.inf) for part in (scores, numbers.astype(float)))
+    blocks = [held[: rows // 3], held[rows // 3 :]]
+    for compiled in (None, False):
+        ours = best_rows(given, blocks, k, compiled=compiled, **options)
+        np.testing.assert_array_equal(ours[1], np.where(np.isinf(scores), -1, numbers))
+        np.testing.assert_array_equal(ours[0], scores)
+    device = RowsOnDevice(held).best(given, k, **options)
+    np.testing.assert_array_equal(device[1], ours[1])
+    np.testing.assert_array_equal(device[0], scores)
 
 
 def test_threads_and_blocks_do_not_show():
