@@ -14,7 +14,7 @@ import numpy as np
 from sparrow import cli
 from sparrow.checkpoint import CheckpointError, Checkpoints, Key, Saved, TableRows, Vanished
 from sparrow.config import ConfigError, dumps, from_mapping, loads
-from sparrow.config.loading.files import override
+from sparrow.config.loading.files import override, plain
 from sparrow.data import DataError
 from tests.runs.cases import BASE
 
@@ -99,7 +99,7 @@ class Overrides:
     name = "overrides"
 
     def __init__(self, folder):
-        self.fields = from_mapping(copy.deepcopy(BASE)).model_dump() | {"a": [1, {"b": 2}]}
+        self.fields = plain(from_mapping(copy.deepcopy(BASE)), True) | {"a": [1, {"b": 2}]}
         self.paths = (
             "train",
             "train.steps",

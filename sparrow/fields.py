@@ -13,9 +13,9 @@ import math
 import typing
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
-from sparrow.registry import nearest
+from sparrow.registry import Bounds, nearest
 
 LARGEST = 2**31 - 1
 """The largest number that an int32 counts."""
@@ -124,15 +124,6 @@ def choice(name: str, value: Any, choices: Iterable[Any]) -> None:
         close = isinstance(value, str) and nearest(value, [each for each in choices if isinstance(each, str)])
         hint = f"; {close.split('?')[0]}?" if close and "did you mean" in close else ""
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}{hint}")
-
-
-class Bounds(NamedTuple):
-    """The numbers that a field may hold, as part of its type; `check` reads it."""
-
-    at_least: float = -math.inf
-    above: float = -math.inf
-    at_most: float = math.inf
-    below: float = math.inf
 
 
 NotNegative = Annotated[float, Bounds(at_least=0)]

@@ -34,7 +34,7 @@ def test_imports_go_up():
 
 
 def test_import_is_light():
-    heavy = ["flax", "pyarrow", "orbax", "pydantic", "matplotlib", "yaml", "sklearn", "torch"]
+    heavy = ["flax", "pyarrow", "orbax", "matplotlib", "yaml", "sklearn", "torch"]
     code = f"""import sys, sparrow
 print([m for m in ["jax", "numpy"] if m in sys.modules])
 sparrow.Embedder

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import safetensors
 import safetensors.numpy
 
-from sparrow import processes
+from sparrow import processes, registry
 from sparrow.checkpoint.blocks import Array, Key, Written, exactly, file_size, header_of, read, rows_in
 from sparrow.checkpoint.content import ABOUT, FORMAT_VERSION, NUMBER, STATE, check, read_checked, read_manifest
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, altered, unreadable
@@ -22,7 +22,7 @@ from sparrow.checkpoint.extents import Extent, add, joined
 from sparrow.checkpoint.holding import Hold
 from sparrow.checkpoint.links import ARRAYS, CHANGED, ID, PARENT, changed_of, merged, overlaid, patched
 from sparrow.embedding import ChangedRows
-from sparrow.files import fill, typed
+from sparrow.files import fill
 
 
 class TableFile(NamedTuple):
@@ -238,7 +238,7 @@ class Saved:
     def _read_tables(self) -> Iterator[tuple[Key, TableFile]]:
         """Return the tables; refuse shapes that their files cannot hold before anything is allocated."""
         try:
-            entries: list[_Entry] = typed(list[_Entry], self.about.get("tables"), "tables")
+            entries: list[_Entry] = registry.read(list[_Entry], self.about.get("tables"))
             for entry in entries:
                 dtype = jnp.dtype(entry.dtype)
                 if not (jnp.issubdtype(dtype, jnp.number) or dtype == jnp.bool_):

@@ -1,7 +1,8 @@
-"""Paths that a file or a user names: inside of the folder that they belong to; with the ending of their format."""
+"""Paths that a file or a user names: inside of their folder, with the ending of their format; objects in files."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -51,3 +52,12 @@ def check_parquet(path: AnyPath) -> None:
     """
     if path.suffix in TEXT_SUFFIXES:
         raise DataError("would be a Parquet file; choose a name that ends with .parquet", str(path))
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """Return the object that a file holds; an empty one where it cannot be read, or holds something else."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return held if isinstance(held, dict) else {}

@@ -147,7 +147,9 @@ def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: 
     _refuse(config, devices, processes)
     program = Program.of(without_mesh(config))
     lookups = first_lookups(config, program.assembly, devices)
-    given: Any = "auto" if config.train.mesh is None or config.train.mesh.data != devices else config.train.mesh.given()
+    given: Any = (
+        "auto" if config.train.mesh is None or config.train.mesh.data != devices else config.train.mesh.placement
+    )
     free = min((place.free for place in plan.machine.devices if place.free is not None), default=None)
     room = None if free is None else max(free - sum(plan.state.values()) - plan.work, 1)
     choice = choose_placement(program.embedder, lookups, devices, processes, links, room) if devices > 1 else None

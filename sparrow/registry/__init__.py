@@ -5,7 +5,17 @@ features, sources and initializers each keep one `Registry`; a user's own record
 shipped ones. `read` and `written` are the two directions, by the types of the fields.
 """
 
-from sparrow.registry.reading import REGISTRIES, fields_of, freeze, read, registry_of, written
+from sparrow.registry.reading import (
+    NOT_EMPTY,
+    REGISTRIES,
+    Bounds,
+    fields_of,
+    freeze,
+    read,
+    read_fields,
+    registry_of,
+    written,
+)
 from sparrow.registry.registry import FUNCTIONS, Registry, dump_yaml, load_yaml, yaml_classes
 from sparrow.registry.schema import PLACEHOLDER, fields_schema, schema
 from sparrow.registry.synonyms import answering, nearest

@@ -8,6 +8,7 @@ type of the field                       plain value
 ``X | Y``, ``X | None``                 either
 ``tuple[X, ...]``, ``Sequence[X]``      a list
 ``Mapping[str, X]``                     a mapping
+``Annotated[X, Bounds(...)]``           a value of X within the bounds; with `NOT_EMPTY`, one that is not empty
 a dataclass                             a mapping of its fields
 the base of a `Registry`                a mapping with the name of a record and its fields, or the name alone
 a function                              a schedule, as a mapping
@@ -25,7 +26,7 @@ import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import jax
 
@@ -35,6 +36,25 @@ from sparrow.registry.synonyms import nearest
 
 class Mismatch(Exception):
     """A value that is not of a type; the message is the words for the type, such as "a number"."""
+
+
+class Bounds(NamedTuple):
+    """The numbers that a field may hold, as part of its type."""
+
+    at_least: float = -math.inf
+    above: float = -math.inf
+    at_most: float = math.inf
+    below: float = math.inf
+
+    def broken_by(self, number: Any) -> str:
+        """Return the bounds that a number does not keep, in words."""
+        holds = (number >= self.at_least, number > self.above, number <= self.at_most, number < self.below)
+        words = zip(("at least", "above", "at most", "below"), self, holds, strict=True)
+        return " and ".join(f"{word} {bound}" for word, bound, is_kept in words if not is_kept)
+
+
+NOT_EMPTY: Final = "not empty"
+"""A part of the type of a string, a list or a mapping that must hold something."""
 
 
 def read(hint: Any, value: Any) -> Any:
@@ -56,12 +76,15 @@ def _read(hint: Any, value: Any) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return _read_union(arguments, value)
+    if origin is Annotated:
+        return _read_limited(arguments[0], arguments[1], value)
     if origin is typing.Literal:
         return _read_literal(arguments, value)
     if origin in (tuple, collections.abc.Sequence, list):
-        return _read_list(arguments, value)
+        made = _read_list(arguments, value)
+        return list(made) if origin is list else made
     if origin in (dict, collections.abc.Mapping):
-        return _read_mapping(arguments[1], value)
+        return _read_mapping(arguments, value)
     if (registry := registry_of(hint)) is not None:
         return _read_record(registry, value)
     if hint in _SCALARS:
@@ -74,26 +97,32 @@ def _read(hint: Any, value: Any) -> Any:
 
 def make(cls: type[Any], fields: Mapping[str, Any], others: Iterable[str] = ()) -> Any:
     """Return the dataclass ``cls`` of plain ``fields``; ``others`` are further valid names in a file, for errors."""
-    known = fields_of(cls)
-    found: list[Problem] = []
-    values: dict[str, Any] = {}
-    for name, value in fields.items():
-        if name not in known:
-            found.append(Problem((name,), f"unknown field: {nearest(str(name), [*others, *known])}"))
-            continue
-        try:
-            values[name] = read(known[name].hint, value)
-        except ConfigError as error:
-            found += [problem.under((name,)) for problem in error.problems]
-    found += [Problem((name,), "is required") for name in known if known[name].required and name not in fields]
-    if found:
-        raise ConfigError(found)
+    values = read_fields(cls, fields, others)
     try:
         return cls(**values)
     except ConfigError:
         raise
     except (ValueError, TypeError) as error:  # a check of the record's own
         raise ConfigError(str(error)) from None
+
+
+def read_fields(cls: type[Any], fields: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the plain ``fields`` of a dataclass as it holds them, or raise `ConfigError` with all problems."""
+    known = fields_of(cls)
+    unknown = [name for name in fields if name not in known]
+    found = [Problem((name,), f"unknown field: {nearest(str(name), [*others, *known])}") for name in unknown]
+    values: dict[str, Any] = {}
+    for name, field in known.items():
+        if name not in fields:
+            found += [Problem((name,), "is required")] * field.required
+            continue
+        try:
+            values[name] = read(field.hint, fields[name])
+        except ConfigError as error:
+            found += [problem.under((name,)) for problem in error.problems]
+    if found:
+        raise ConfigError(found)
+    return values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +137,7 @@ class RecordField:
 def fields_of(cls: type[Any]) -> dict[str, RecordField]:
     """Return the fields that a mapping may give, by name."""
     try:
-        hints = typing.get_type_hints(cls)
+        hints = typing.get_type_hints(cls, include_extras=hasattr(cls, "as_fields"))  # others check their own bounds
     except NameError as error:
         raise TypeError(
             f"the type of a field of {cls.__name__} is not known: {error}; define it at the top of the module"
@@ -183,6 +212,15 @@ def _read_scalar(kind: Any, value: Any) -> Any:
     return number
 
 
+def _read_limited(hint: Any, limit: Any, value: Any) -> Any:
+    made = _read(hint, value)
+    if limit == NOT_EMPTY and not made:
+        raise ConfigError("must not be empty")
+    if isinstance(limit, Bounds) and (broken := limit.broken_by(made)):
+        raise Mismatch(broken)
+    return made
+
+
 def _read_literal(choices: tuple[Any, ...], value: Any) -> Any:
     if not any(type(value) is type(choice) and value == choice for choice in choices):
         *others, last = map(repr, choices)
@@ -216,10 +254,11 @@ def _read_list(items: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
     return tuple(_each(dict(enumerate(zip(items, value, strict=True)))).values())
 
 
-def _read_mapping(item: Any, value: Any) -> dict[str, Any]:
+def _read_mapping(hints: tuple[Any, ...], value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise Mismatch("a mapping of names to values")
-    return _each({key: (item, part) for key, part in value.items()})
+    _each({key: (hints[0], key) for key in value})
+    return _each({key: (hints[1], part) for key, part in value.items()})
 
 
 def _each(parts: Mapping[Any, tuple[Any, Any]]) -> dict[Any, Any]:
@@ -248,8 +287,14 @@ def _read_record(registry: Any, value: Any) -> Any:
 
 
 def _read_dataclass(cls: type[Any], value: Any) -> Any:
+    """Return a dataclass; one with a method ``as_fields``, such as a section of a config, reads its fields itself."""
     if isinstance(value, cls):
         return value
+    if hasattr(cls, "as_fields"):
+        value = cls.as_fields(value)
+        if not isinstance(value, Mapping):
+            raise Mismatch("a mapping of names to values")
+        return cls(**value)
     if not isinstance(value, Mapping):
         raise Mismatch(f"a mapping of fields ({', '.join(fields_of(cls))})")
     return make(cls, value)
@@ -258,11 +303,12 @@ def _read_dataclass(cls: type[Any], value: Any) -> Any:
 # --- from records to plain values -------------------------------------------------------------------------------------
 
 
-def written(value: Any, *, defaults: bool = False, where: str = "config") -> Any:
-    """Return a record, or any value that it holds, as mappings, lists, strings and numbers.
+def written(value: Any, defaults: bool = False, where: str = "config") -> Any:
+    """Return a section of a config, a record, or any value that it holds, as mappings, lists, strings and numbers.
 
     Fields that have their default value are left out, unless ``defaults``; a record of defaults alone is its name. A
-    value that no file can hold, such as a table in memory, may have a method ``stand_in`` with the record to write.
+    value that no file can hold, such as a table in memory, may have a method ``stand_in`` with the record to write; a
+    section may have a method ``written``, which changes the form of its fields.
     """
     if isinstance(value, bool | int | float | str) or value is None:
         return value
@@ -278,7 +324,8 @@ def written(value: Any, *, defaults: bool = False, where: str = "config") -> Any
             return {registry.key: registry.name_of(value), **fields} if fields else registry.name_of(value)
     nameless = any(registry.holds(value) for registry in REGISTRIES)
     if dataclasses.is_dataclass(value) and not isinstance(value, type) and not nameless:
-        return written_fields(value, defaults=defaults, where=where)
+        fields = written_fields(value, defaults=defaults, where=where)
+        return value.written(fields) if hasattr(value, "written") else fields
     raise ConfigError(f"{where} is {shown(value)}, which has no name that a config could hold; register it")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import inspect
+import math
 import re
 import types
 import typing
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 import jax
 
-from sparrow.registry.reading import REGISTRIES, fields_of, registry_of, written
+from sparrow.registry.reading import NOT_EMPTY, REGISTRIES, fields_of, registry_of, written
 
 _SECTION = re.compile(r"^(?:Attributes|Args):\n((?:(?: .*)?\n)+)", re.MULTILINE)
 _FIELD = re.compile(r"^( {2}| {4})(\w+(?:,\s+\w+)*): (.*(?:\n\1 +.*)*)", re.MULTILINE)
@@ -87,6 +88,9 @@ def schema(hint: Any) -> dict[str, Any]:
     {'anyOf': [{'type': 'array', 'items': {'type': 'integer'}}, {'type': 'null'}]}
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        inner = schema(arguments[0])
+        return inner | _limit_schema(inner.get("type"), arguments[1])
     if origin in (types.UnionType, typing.Union):
         members = [schema(argument) for argument in arguments if argument is not jax.Array]
         return members[0] if len(members) == 1 else {"anyOf": members}
@@ -108,8 +112,15 @@ def schema(hint: Any) -> dict[str, Any]:
     if hint in _SCALARS:
         return {"type": _SCALARS[hint]}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return fields_schema(hint)
+        return {PLACEHOLDER: hint.__name__} if hasattr(hint, "as_fields") else fields_schema(hint)
     return {}
+
+
+def _limit_schema(kind: Any, limit: Any) -> dict[str, Any]:
+    if limit == NOT_EMPTY:
+        return {{"string": "minLength", "array": "minItems"}.get(kind, "minProperties"): 1}
+    names = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+    return {name: bound for name, bound in zip(names, limit, strict=True) if math.isfinite(bound)}
 
 
 def fields_schema(cls: type[Any], descriptions: Mapping[str, str] = types.MappingProxyType({})) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def _negatives(given: Any, folder: Path, of_items: Columns, rows: Columns, seed:
         if of_users is not None and given.user_column is not None:
             names = of_users.user_column, of_users.item_column
             made = _pairs(rows[given.user_column], of_items[given.id_column], names, seed + number)
-            changed[name] = of_users.model_copy(update={"source": _stored(folder, name, made)})
+            changed[name] = dataclasses.replace(of_users, source=_stored(folder, name, made))
     return given.model_copy(update=changed)
 
 

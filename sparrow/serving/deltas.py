@@ -27,7 +27,8 @@ import safetensors.numpy
 from sparrow.checkpoint import changed_arrays, changed_of
 from sparrow.embedding import ChangedRows
 from sparrow.errors import DataError
-from sparrow.files import AnyPath, streamed, sync, typed, write_durably
+from sparrow.files import AnyPath, streamed, sync, write_durably
+from sparrow.registry import read
 from sparrow.serving.description import IDS, NAME, PARAMETERS
 from sparrow.serving.tensors import write
 
@@ -117,7 +118,7 @@ class Delta:
             if not (folder / ABOUT).is_file():
                 return None
             text = (folder / ABOUT).read_bytes()
-            about: _About = typed(_About, json.loads(text))
+            about: _About = read(_About, json.loads(text))
             if (about.number, about.parent) != (after.delta + 1, after.parent) or about.export != base:
                 raise ValueError("it belongs to another export, or follows another delta")
             data = {name: (folder / name).read_bytes() for name in FILES if name in about.files}

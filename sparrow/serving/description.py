@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrow.data import DataError, shown
-from sparrow.files import typed
+from sparrow.registry import read
 from sparrow.serving.tensors import Fingerprint
 
 NAME: Final = "export.json"
@@ -209,7 +209,7 @@ class Description:
                 "was changed or damaged after it was written: its checksum differs; export again", str(path)
             )
         try:
-            made: Description = typed(cls, fields)
+            made: Description = read(cls, fields)
             if PREDICT not in made.functions or made.batch_size < 1:
                 raise ValueError(f"it needs a function '{PREDICT}' and a batch_size of at least 1")
         except ValueError as error:

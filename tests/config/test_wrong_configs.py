@@ -142,7 +142,7 @@ WRONG = {
     ),
     "no negatives": (
         valid(data__negatives={"items": {"name": "parquet", "path": "x"}, "group": "a", "id_column": "i", "count": 0}),
-        "data.negatives.count: must be at least 1 or must be 'all', got 0",
+        "data.negatives.count: must be at least 1 or 'all', got 0",
     ),
     "table of another precision": (
         valid(model__tables=[{"tables": ["id_0"], "dtype": "float64"}]),

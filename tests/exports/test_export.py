@@ -21,7 +21,7 @@ VARIANTS = {  # by model: overrides of the config, and the dtype of the tables
     "mmoe": ([], "float32"),
     "test_own": ([], "float32"),
 }
-NO_MODEL_CODE = ["flax", "pydantic", "orbax", *(f"sparrow.{room}" for room in ("models", "config", "runs", "training"))]
+NO_MODEL_CODE = ["flax", "orbax", *(f"sparrow.{room}" for room in ("models", "config", "runs", "training"))]
 SERVE = f"""
 import sys, json
 import numpy as np

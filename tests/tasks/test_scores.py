@@ -44,8 +44,8 @@ class Liar(Hinge):
 
 
 def task(loss, *names):
-    uses = tuple(MetricUse.model_validate(name) for name in names)
-    return Task.model_construct(label="label", losses=(loss,), metrics=uses, train_metrics=())
+    uses = tuple(MetricUse(name=name) for name in names)
+    return Task(label="label", losses=(loss,), metrics=uses)
 
 
 @pytest.mark.parametrize(

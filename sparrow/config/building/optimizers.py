@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import optax
-from pydantic import BaseModel
 
 from sparrow import dense
+from sparrow.config.loading.section import Section
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.train import DenseGroup, DenseOptimizer, Train
 from sparrow.embedding import Embedder
@@ -118,8 +118,8 @@ def epochs_in_steps(config: Config, steps_per_epoch: int) -> Config:
 
 
 def _told(value: Any, steps: int) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_copy(update={name: _told(getattr(value, name), steps) for name in type(value).model_fields})
+    if isinstance(value, Section):
+        return value.model_copy({name: _told(held, steps) for name, held in vars(value).items()})
     if isinstance(value, Rule):
         rates = {field.name: _told(getattr(value, field.name), steps) for field in dataclasses.fields(value)}
         return dataclasses.replace(value, **rates)

@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel
-
 from sparrow.config.sections.config import Config
 from sparrow.data import source_of
 from sparrow.errors import ConfigError, Problem, dotted, shown
 from sparrow.errors import Path as FieldPath
 from sparrow.files import AnyPath, at, run_file
-from sparrow.optimizer import LossScale
-from sparrow.registry import dump_yaml, freeze, load_yaml, nearest, written, yaml_classes
+from sparrow.registry import dump_yaml, freeze, load_yaml, nearest, yaml_classes
+from sparrow.registry import written as plain
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".config")
 DATA_SUFFIXES: Final = (".csv", ".tsv", ".parquet")
@@ -233,27 +231,6 @@ def evaluated_on(config: Config, data: Any) -> Config:
         raise ConfigError("is required", at=("data",))
     source = source_of(data, section.evaluate, section.train)
     return config.model_copy(update={"data": section.model_copy(update={"evaluate": source})})
-
-
-def plain(value: Any, defaults: bool = False, where: str = "config") -> Any:
-    """Return a section, a record or a value as mappings, lists, strings and numbers.
-
-    Fields that have their default value are left out, unless ``defaults``; a record of defaults alone is its name.
-    """
-    if isinstance(value, BaseModel):
-        kept = [
-            name
-            for name, field in type(value).model_fields.items()
-            if defaults or field.is_required() or getattr(value, name) != field.get_default(call_default_factory=True)
-        ]
-        fields = {name: plain(getattr(value, name), defaults, f"{where}.{name}") for name in kept}
-        return value.written(fields) if hasattr(value, "written") else fields
-    if isinstance(value, Mapping):
-        return {str(key): plain(item, defaults, f"{where}.{key}") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item, defaults, where) for item in value]
-    made = written(value, defaults=defaults, where=where)
-    return made or True if isinstance(value, LossScale) else made
 
 
 _STEP: Final = re.compile(r"([A-Za-z_][\w-]*)|\[(\d{1,9})\]", re.ASCII)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.config import Config
-from sparrow.config.sections.tasks import METRIC_USE
+from sparrow.config.sections.tasks import MetricUse
 from sparrow.metrics import registry as METRICS
 from sparrow.registry import PLACEHOLDER, REGISTRIES, Registry, fields_schema
 
@@ -29,18 +29,16 @@ def json_schema() -> dict[str, Any]:
     """Return the schema of a complete config; records that are registered now are part of it.
 
     >>> schema = json_schema()
-    >>> schema["properties"]["train"]
-    {'$ref': '#/$defs/Train'}
+    >>> schema["properties"]["train"]["$ref"]
+    '#/$defs/Train'
     >>> schema["$defs"]["Train"]["properties"]["sparse_optimizer"]["$ref"]
     '#/$defs/rule'
     """
-    schema = Config.model_json_schema()
-    add_descriptions(schema)
-    definitions = schema.setdefault("$defs", {})
-    for registry in KINDS:
-        definitions[registry.kind] = _records(registry)
-    definitions[METRIC_USE] = _records(METRICS, {"group_by": GROUP_BY})
-    resolved: dict[str, Any] = _resolved(schema)
+    sections = sorted(set(_sections(Section)) - {Config}, key=lambda section: section.__name__)
+    definitions = {section.__name__: fields_schema(section, descriptions(section)) for section in sections}
+    definitions |= {registry.kind: _records(registry) for registry in KINDS}
+    definitions[MetricUse.__name__] = _records(METRICS, {"group_by": GROUP_BY})
+    resolved = _resolved({**fields_schema(Config, descriptions(Config)), "$defs": definitions})
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **resolved}
 
 
@@ -68,17 +66,6 @@ def _resolved(node: Any) -> Any:
         return node
     rest = {key: _resolved(item) for key, item in node.items() if key != PLACEHOLDER}
     return {"$ref": f"#/$defs/{node[PLACEHOLDER]}", **rest} if PLACEHOLDER in node else rest
-
-
-def add_descriptions(schema: dict[str, Any]) -> None:
-    """Add the description of each field to pydantic's JSON schema of a section and of those inside it."""
-    forms = {**schema.get("$defs", {}), schema["title"]: schema}
-    for section in _sections(Section):
-        properties = forms.get(section.__name__, {}).get("properties", {})
-        for name, text in descriptions(section).items():
-            field = properties.get(name, {})
-            if forms.get(field.get("$ref", "").rpartition("/")[2], {}).get("description") != text:
-                field.setdefault("description", text)
 
 
 def descriptions(section: type[Section]) -> dict[str, str]:

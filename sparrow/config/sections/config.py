@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
-
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.data import Data
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tasks import Task
 from sparrow.config.sections.train import Evaluate, Export, Name, Train
+from sparrow.registry import NOT_EMPTY
 
 
 class Config(Section):
@@ -35,7 +34,7 @@ class Config(Section):
 
     train: Train
     """How the model is trained."""
-    tasks: Annotated[dict[Name, Task], Field(min_length=1)]
+    tasks: Annotated[dict[Name, Task], NOT_EMPTY]
     """The tasks that the model learns, by name."""
     data: Data | None = None
     """Where examples come from; a run needs it, a loop of your own may not."""

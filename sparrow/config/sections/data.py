@@ -5,34 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
-from sparrow.config.loading.section import FeatureRecord, LabelRecord, Section, SourceRecord
-from sparrow.config.sections.train import Count, Name, Names, NotNegative
-from sparrow.data import Ancestors, EdgeTable, Growing, HeldOut, Parents, Source
+from sparrow.config.loading.section import Section
+from sparrow.config.sections.train import Count, Name, Names
+from sparrow.data import Ancestors, EdgeTable, Feature, Growing, HeldOut, Label, Parents, Source
 from sparrow.data import Histories as HistoriesSource
 from sparrow.feed import EventTime
-
-
-class UserItems(Section):
-    """Pairs of a user and an item, one per row."""
-
-    source: SourceRecord
-    """The rows."""
-    user_column: Name
-    """The column of the user's id."""
-    item_column: Name
-    """The column of the item's id."""
-
-    @property
-    def table(self) -> EdgeTable:
-        return EdgeTable(self.source, self.user_column, self.item_column)
+from sparrow.fields import NotNegative, Positive
+from sparrow.registry import NOT_EMPTY, Bounds
 
 
 class Negatives(Section):
     """Items that are drawn as negatives for each batch, for a model with two towers."""
 
-    items: SourceRecord | None = None
+    items: Source | None = None
     """A row per item, with the columns that its features need. Default: the distinct items of the data to train on."""
     group: Name
     """The group of features, in model.groups, that describe an item."""
@@ -48,9 +33,9 @@ class Negatives(Section):
     """Items drawn per evaluation batch. Default: count."""
     user_column: Name | None = None
     """The column of the user's id in the examples, for positives and hard."""
-    positives: UserItems | None = None
+    positives: EdgeTable | None = None
     """Items of each user that are excluded from the user's negatives, such as all that were ever chosen."""
-    hard: UserItems | None = None
+    hard: EdgeTable | None = None
     """Items of each user that are further negatives, such as those that were seen and not chosen."""
     hard_count: Count | None = None
     """The most hard negatives of an example; of a user with more, some are drawn."""
@@ -67,9 +52,9 @@ class Mask(Section):
 
     features: Names
     """The features that are hidden, all together."""
-    share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    share: Annotated[float, Bounds(at_least=0, at_most=1)] = 0.0
     """The share of examples, drawn at random."""
-    negatives_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    negatives_share: Annotated[float, Bounds(at_least=0, at_most=1)] = 0.0
     """The share of drawn negatives."""
 
 
@@ -78,7 +63,7 @@ class Cost(Section):
 
     column: Name
     """The column of an example's cost, such as the length of its history."""
-    limit: Annotated[float, Field(gt=0)]
+    limit: Positive
     """A batch ends before the sum of its costs exceeds the limit, and is padded to train.batch_size examples."""
 
 
@@ -87,11 +72,11 @@ class Split(Section):
 
     by: Literal["random", "user", "time"] = "random"
     """Hold out rows at random, all rows of some users, or the newest rows."""
-    share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    share: Annotated[float, Bounds(above=0, below=1)] = 0.1
     """The share that is held out, about."""
     column: Name | None = None
     """The column of the user, or of the time. Default for users: user_column."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    seed: Annotated[int, Bounds(at_least=0, below=2**31)] = 0
     """Another seed holds other rows or users out."""
 
     def _check(self) -> None:
@@ -108,9 +93,9 @@ class Histories(Section):
     """The column of the time. Default: the order of the rows."""
     rows: Literal["user", "event"] = "user"
     """Rows to train on: the newest event of each user, for models that learn from every position, or each event."""
-    last: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    last: Annotated[int, Bounds(at_least=0, below=2**31)] = 1
     """Events of each user that are held out, the newest; the oldest of these is evaluated on."""
-    newest: Annotated[float, Field(gt=0, lt=1)] | None = None
+    newest: Annotated[float, Bounds(above=0, below=1)] | None = None
     """The share of all events that is held out instead, the newest by time; all of them are evaluated on."""
     max_length: Count = 200
     """The most events before one, the newest."""
@@ -119,7 +104,7 @@ class Histories(Section):
 class LeafAncestors(Section):
     """Pairs of a leaf and one of its ancestors, one per row."""
 
-    source: SourceRecord
+    source: Source
     """The rows."""
     leaf_column: Name
     """The column of the leaf's id."""
@@ -130,7 +115,7 @@ class LeafAncestors(Section):
 class Tree(Section):
     """A tree of items, whose nodes take the place of the items level by level, for the model tdm."""
 
-    nodes: SourceRecord
+    nodes: Source
     """A row per node, leaves included, with the columns that its features need."""
     features: Names
     """The features that describe a node."""
@@ -138,7 +123,7 @@ class Tree(Section):
     """The column of the item's id in the examples, which is that of a leaf."""
     nodes_id_column: Name | None = None
     """The column of the id in the nodes. Default: id_column."""
-    counts: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...]
+    counts: tuple[Annotated[int, Bounds(at_least=0, below=2**31)], ...]
     """Nodes drawn besides the ancestor, for each level from the root's on, which has 0."""
     parent_column: Name | None = None
     """The column of the parent's id in the nodes; the root is its own parent. Or ancestors and level_column."""
@@ -148,7 +133,7 @@ class Tree(Section):
     """The column of the level in the nodes, with ancestors; that of leaves is the largest."""
     weight_column: Name | None = None
     """The column of the nodes with their sampling weights. Default: the nodes of a level are drawn equally often."""
-    keep_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
+    keep_ratio: Annotated[float, Bounds(at_least=0, at_most=1)] = 1.0
     """The share of the levels between root and leaves that a batch keeps."""
     keep_weights: Literal["uniform", "arithmetic", "reciprocal"] = "uniform"
     """How likely these levels are: equally, by 1, 2, 3, ... from the root on, or by the reciprocals of ..., 3, 2, 1."""
@@ -185,17 +170,17 @@ class Late(Section):
 class Data(Section):
     """The sources of examples, and the features and labels read from them."""
 
-    train: SourceRecord
+    train: Source
     """The source to train on."""
-    features: Annotated[tuple[FeatureRecord, ...], Field(min_length=1)]
+    features: Annotated[tuple[Feature, ...], NOT_EMPTY]
     """The inputs of the model."""
-    evaluate: SourceRecord | None = None
+    evaluate: Source | None = None
     """The source to evaluate on. Default: the rows that split holds out, if any."""
     split: Split | None = None
     """Rows of train that are held out to evaluate on, and not trained on."""
     histories: Histories | None = None
     """Makes histories of train, a log with a row per event; needs user_column and item_column."""
-    labels: tuple[LabelRecord, ...] = ()
+    labels: tuple[Label, ...] = ()
     """Labels that are made from a column, such as "a rating of at least 4"; a label that is not listed is a column."""
     item_column: Name | None = None
     """The column of the item's id, for two towers: logits are corrected for the frequency of each item, and copies of
@@ -211,7 +196,7 @@ class Data(Section):
     """Values that are hidden while training, as if they were missing, for a model that must do without them."""
     cost: Cost | None = None
     """Batches to train on that have fewer examples where these cost more."""
-    shuffle_rows: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    shuffle_rows: Annotated[int, Bounds(at_least=0, below=2**31)] = 0
     """The least number of rows that are shuffled together; 0 keeps the order of the source."""
     drop_remainder: bool = False
     """Whether to drop the last rows of an epoch that do not fill a batch. Default: they are a batch, padded where no
@@ -231,12 +216,12 @@ class Data(Section):
     shares: Count | None = None
     """Shares that the training data are divided in: each process reads its own, and a batch has the same number of rows
     of each. The order of examples depends on it. Unless given, the number of processes when the run begins."""
-    ahead: Annotated[int, Field(ge=0, le=1000)] | None = None
+    ahead: Annotated[int, Bounds(at_least=0, at_most=1000)] | None = None
     """Batches that are made early, in the background. Unless given, two more groups of them than threads: small batches
     are made in groups of up to 16."""
-    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    threads: Annotated[int, Bounds(at_least=1, at_most=1024)] | None = None
     """Threads that read and convert; the cores of the machine less two, at least one, unless given."""
-    memory_ahead: Annotated[int, Field(ge=1)] = 2**31
+    memory_ahead: Annotated[int, Bounds(at_least=1)] = 2**31
     """Bytes that rows made early may take, about: 2 GiB unless given."""
 
     def _check(self) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
 from sparrow import dense
-from sparrow.config.loading.section import ArchitectureRecord, EncoderRecord, InitializerRecord, Section
-from sparrow.config.sections.train import Count, Name, Names, NotNegative
-from sparrow.embedding import HostMemory
+from sparrow.config.loading.section import Section
+from sparrow.config.sections.train import Count, Name, Names
+from sparrow.data import DynamicRows
+from sparrow.embedding import HostMemory, Initializer
 from sparrow.errors import problems_of
-from sparrow.registry import nearest
+from sparrow.fields import NotNegative
+from sparrow.models import ModelRecord
+from sparrow.models.sequences import EncoderRecord
+from sparrow.registry import NOT_EMPTY, fields_of, nearest
 
 
 class HostMemoryOptions(Section):
@@ -32,29 +35,12 @@ class HostMemoryOptions(Section):
         return HostMemory(cache=self.cache, path=self.path)
 
 
-class DynamicOptions(Section):
-    """Rows for raw ids while they are in use: the fields of ``dynamic`` of a feature."""
-
-    rows: Count
-    """The rows of the table; row 0 is that of unknown ids where they share one."""
-    admit: int | float = 1
-    """Times that an id must be seen before it gets a row, or, below 1, its chance in each step."""
-    evict: Literal["lru", "lfu", "distance_lfu", "none"] = "lru"
-    """The id whose row a new id gets when all are taken: one not used for long, one used seldom, or none."""
-    expire_steps: Count | None = None
-    """Steps without use after which an id loses its row. Default: never."""
-    unknown: Literal["row", "zeros"] = "row"
-    """The values of ids without a row: one shared row, which is trained, or zeros."""
-    waiting: Count | None = None
-    """The most ids that are counted while they wait for a row. Default: as many as there are rows."""
-
-
 class TableOptions(Section):
     """How some tables are kept, and what they start from."""
 
     tables: Names
     """Regular expressions that match complete names of tables; a plain name matches itself."""
-    initializer: InitializerRecord | None = None
+    initializer: Initializer | None = None
     """The initial values. Default: uniform within ±1/√rows."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """The precision that they are kept in; updates are always computed in float32."""
@@ -64,7 +50,7 @@ class TableOptions(Section):
     """The lower limit that updated rows are clamped to."""
     max_value: float | None = None
     """The upper limit."""
-    dynamic: DynamicOptions | None = None
+    dynamic: DynamicRows | None = None
     """The vocabulary of every feature that reads these tables, instead of ``dynamic`` on each of them; in files."""
     memory: HostMemoryOptions | None = None
     """Host memory for tables that are larger than the device's. Default: all rows are on the device."""
@@ -77,7 +63,7 @@ class TableOptions(Section):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `sparrow.TableSpec` that it sets."""
-        held = {name: getattr(self, name) for name in type(self).model_fields if name not in ("tables", "dynamic")}
+        held = {name: getattr(self, name) for name in fields_of(type(self)) if name not in ("tables", "dynamic")}
         return held | {"memory": None if self.memory is None else self.memory.record()}
 
 
@@ -94,13 +80,13 @@ def table_options(entries: tuple[TableOptions, ...], tables: Iterable[str]) -> d
 class Model(Section):
     """The architecture, and the groups of features that it reads."""
 
-    architecture: ArchitectureRecord
+    architecture: ModelRecord
     """The model's name, or a mapping with its name and options."""
-    groups: Annotated[dict[Name, Names], Field(min_length=1)]
+    groups: Annotated[dict[Name, Names], NOT_EMPTY]
     """The names of the features in each group; the architecture defines the groups that it reads."""
     wide_dim: Count = 1
     """The embedding dim of features in a group of their own tables, such as the wide part of Wide & Deep."""
-    encoders: dict[Name, tuple[EncoderRecord, ...]] = {}
+    encoders: dict[Name, tuple[EncoderRecord, ...]] = dataclasses.field(default_factory=dict)
     """Encoders of histories, by the group that their results join; each reads a group of its own, its input."""
     variational_dropout: NotNegative | None = None
     """The strength of variational dropout, which learns the features of each group that the model can do without."""

@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+import dataclasses
+from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr, model_validator
-
-from sparrow.config.loading.section import LossRecord, MetricRecord, Section
-from sparrow.config.sections.train import Name, NotNegative
-from sparrow.losses import Platt, TaskWeights
-from sparrow.metrics import RankingMetric
-from sparrow.registry import PLACEHOLDER
-
-METRIC_USE: Final = "metric_use"
-"""The name, in the JSON schema, of a metric with its column to group by."""
+from sparrow.config.loading.section import Section
+from sparrow.config.sections.train import Name
+from sparrow.fields import NotNegative, Share
+from sparrow.losses import Loss, Platt, TaskWeights
+from sparrow.metrics import Metric, RankingMetric
+from sparrow.metrics import registry as METRICS
+from sparrow.registry import NOT_EMPTY
 
 
 class MetricUse(Section):
     """A metric, and the column that it groups by.
 
-    >>> MetricUse.model_validate({"name": "grouped_auc", "group_by": "user"}).metric
+    >>> MetricUse(name="grouped_auc", group_by="user").metric
     GroupedAUC(average='uniform')
     """
 
-    metric: MetricRecord
+    metric: Metric[Any]
     """The metric's name, or a mapping with its name and options."""
     group_by: Name | None = None
     """The column to group rows by, for metrics by group and ranking metrics: the rows of a group are one list."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _from_metric(cls, value: Any) -> Any:
+    def as_fields(cls, value: Any) -> Any:
         """Read the form that configs use: the metric's own, with group_by among its options."""
-        if isinstance(value, MetricUse) or (isinstance(value, dict) and "name" not in value):
+        if not isinstance(value, dict):
+            return {"metric": METRICS.read(value)}
+        if "name" not in value:
             return value
-        if isinstance(value, dict):
-            metric = {key: item for key, item in value.items() if key != "group_by"}
-            return {"metric": metric, **{key: value[key] for key in value.keys() & {"group_by"}}}
-        return {"metric": value}
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
-        return {PLACEHOLDER: METRIC_USE}
+        metric = METRICS.read({key: item for key, item in value.items() if key != "group_by"})
+        return {"metric": metric, **{key: value[key] for key in value.keys() & {"group_by"}}}
 
     def written(self, fields: dict[str, Any]) -> Any:
         """Write the form that configs use: the metric's own, with group_by among its options."""
@@ -61,9 +54,9 @@ class MetricUse(Section):
 class Task(Section):
     """One thing to predict."""
 
-    label: Name | Literal[""] = ""
+    label: str = ""
     """The column that holds the label. Losses of two towers need none, and reconstruction neither."""
-    losses: Annotated[tuple[LossRecord, ...], Field(min_length=1)]
+    losses: Annotated[tuple[Loss, ...], NOT_EMPTY]
     """The losses; their sum is minimized."""
     metrics: tuple[MetricUse, ...] = ()
     """The metrics of evaluation."""
@@ -80,11 +73,11 @@ class Task(Section):
     out_task_space_weight: NotNegative = 1.0
     """The weight of the other examples."""
 
-    pareto_min_loss_weight: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    pareto_min_loss_weight: Share = 0.0
     """The least weight of the task with train.pareto_loss_weights."""
     calibrate: bool = False
     """Whether probabilities are scaled (Platt) so that they are right on the data to evaluate on."""
-    _calibration: Platt | None = PrivateAttr(None)
+    _calibration: Platt | None = dataclasses.field(default=None, init=False, repr=False)
 
     def _check(self) -> None:
         if not self.label and any(loss.reads_label for loss in self.losses):
@@ -103,9 +96,7 @@ class Task(Section):
 
     def calibrated(self, platt: Platt) -> Task:
         """Return the task with its predictions scaled."""
-        made = self.model_copy()
-        made._calibration = platt
-        return made
+        return self.model_copy({"_calibration": platt})
 
     @property
     def weights(self) -> TaskWeights:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
-from sparrow.config.loading.section import (
-    LearningRate,
-    LossScaleRecord,
-    OptimizerRecord,
-    RuleRecord,
-    Section,
-    SourceRecord,
-)
+from sparrow import dense
+from sparrow.config.loading.section import Section
+from sparrow.data import Source
 from sparrow.embedding import Placement
+from sparrow.fields import NotNegative, Positive, Share
+from sparrow.optimizer import LossScale
+from sparrow.registry import NOT_EMPTY, Bounds
+from sparrow.rules import Rule
 
-Count = Annotated[int, Field(ge=1, lt=2**31)]
-Positive = Annotated[float, Field(gt=0)]
-NormType = Annotated[float, Field(ge=1)] | Literal["inf"]
-NotNegative = Annotated[float, Field(ge=0)]
-Name = Annotated[str, Field(min_length=1)]
-Names = Annotated[tuple[Name, ...], Field(min_length=1)]
+Count = Annotated[int, Bounds(at_least=1, below=2**31)]
+Name = Annotated[str, NOT_EMPTY]
+Names = Annotated[tuple[Name, ...], NOT_EMPTY]
 Summary = Literal["loss", "learning_rate", "parameter", "gradient", "gradient_norm", "global_gradient_norm"]
 
 
@@ -31,16 +27,16 @@ class TableOptimizer(Section):
 
     tables: Names
     """Regular expressions that match complete names of tables; a plain name matches itself."""
-    optimizer: RuleRecord
+    optimizer: Rule
     """Their rule; with the learning rate 0 they are frozen."""
 
 
 class DenseGroup(Section):
     """The optimizer of a group of dense parameters: the arguments of ``sparrow.dense.build``."""
 
-    optimizer: OptimizerRecord
+    optimizer: dense.DenseOptimizer
     """The optimizer's name, or a mapping with its name and hyper-parameters."""
-    learning_rate: LearningRate
+    learning_rate: float | Callable[[Any], Any]
     """A number or a schedule; 0 freezes the group."""
     weight_decay: NotNegative = 0.0
     """Decoupled weight decay: each step takes learning_rate * weight_decay * parameters away."""
@@ -66,11 +62,11 @@ class DenseOptimizer(DenseGroup):
 
     clip_norm: Positive | None = None
     """The largest global norm of the dense gradients."""
-    clip_norm_type: NormType = 2.0
+    clip_norm_type: Annotated[float, Bounds(at_least=1)] | Literal["inf"] = 2.0
     """Which norm clip_norm bounds: 2, another number of at least 1, or inf for the largest absolute value."""
     clip_value: Positive | None = None
     """The largest absolute value of an element of a dense gradient."""
-    parts: dict[Name, DensePart] = {}
+    parts: dict[Name, DensePart] = dataclasses.field(default_factory=dict)
     """Groups of parameters with an optimizer of their own, by name; this section trains the rest."""
 
     def _check(self) -> None:
@@ -144,7 +140,7 @@ class Checkpoint(Section):
     """Also save, and keep, the checkpoint of the best evaluation."""
     deltas: Deltas | None = None
     """Save what changed, more often than everything: rows, slots, ids, and the dense part."""
-    copy_bytes: Annotated[int, Field(ge=0)] | None = None
+    copy_bytes: Annotated[int, Bounds(at_least=0)] | None = None
     """The most bytes of tables that a save copies to host memory, so that training continues while they are written;
     other tables are written first. Default: a quarter of the free memory for tables on a GPU, else 32 MB."""
 
@@ -163,9 +159,9 @@ class StartFrom(Section):
     """The folder of the other run."""
     step: Count | Literal["best"] | None = None
     """The checkpoint: a step, best, or the newest by default."""
-    tables: dict[Name, Name] = {}
+    tables: dict[Name, Name] = dataclasses.field(default_factory=dict)
     """Tables with another name there: name here to name there."""
-    params: dict[Name, Name] = {}
+    params: dict[Name, Name] = dataclasses.field(default_factory=dict)
     """Dense parameters with another path there: a regular expression for full paths here to the path there (\\1 is its
     first group)."""
     skip: tuple[Name, ...] = ()
@@ -182,26 +178,6 @@ class StartFrom(Section):
                     raise ValueError(f"{field}: '{pattern}' is not a regular expression: {error}") from None
 
 
-class TablePlacement(Section):
-    """The place of a table, with its numbers."""
-
-    kind: Literal["rows", "replicated", "device", "columns", "grid"]
-    """rows: over all devices. replicated: a copy on each. device: all on one. columns: the columns over several. grid:
-    columns over groups of devices, rows over the devices of each group."""
-    columns: Count | None = None
-    """The number of pieces that columns and grid cut rows into. Default: the most possible; of grid, the processes."""
-    devices: Count | None = None
-    """The number of devices over which grid splits the rows of a piece. Default: all, divided by columns."""
-    device: Annotated[int, Field(ge=0)] | None = None
-    """The first of the table's devices. Default: the one that has the least."""
-
-    def _check(self) -> None:
-        self.record()
-
-    def record(self) -> Placement:
-        return Placement(self.kind, self.columns, self.devices, self.device)
-
-
 PlacementName = Literal["rows", "replicated", "device", "columns", "grid"]
 
 
@@ -213,21 +189,15 @@ class Mesh(Section):
     exchange_dtype: Literal["float32", "bfloat16"] = "float32"
     """The dtype of activations and gradients of tables on their way between devices: bfloat16 halves the bytes, and
     rounds each of them once, by at most 2^-8 of itself."""
-    placement: Literal["auto", PlacementName] | dict[Name, PlacementName | TablePlacement] = "auto"
+    placement: Literal["auto", PlacementName] | dict[Name, PlacementName | Placement] = "auto"
     """The place of tables. auto: chosen from their sizes and the first batch of the data; else one for all tables, or
     by table, where tables that are not named are split by rows."""
-
-    def given(self) -> str | dict[str, str | Placement]:
-        """Return the placement as `sparrow.Embedder` takes it, or "auto"."""
-        if isinstance(self.placement, str):
-            return self.placement
-        return {name: own.record() if isinstance(own, TablePlacement) else own for name, own in self.placement.items()}
 
 
 class Train(Section):
     """How the model is trained."""
 
-    sparse_optimizer: RuleRecord
+    sparse_optimizer: Rule
     """The rule of every table that table_optimizers does not name."""
     dense_optimizer: DenseOptimizer
     """The optimizer of the dense parameters."""
@@ -253,7 +223,7 @@ class Train(Section):
     together; 1 on CPUs, on a mesh, with pipeline stale, for data that grows, and with data.time_column."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """The precision of the model's computation; parameters and tables keep their own precision."""
-    loss_scale: LossScaleRecord = None
+    loss_scale: LossScale | None = None
     """Dynamic loss scaling, for float16: true, or a mapping of its numbers."""
     non_finite: Literal["stop", "skip"] = "stop"
     """The reaction to a loss or gradient that is not finite: stop the run, or skip the step and count it. Gradients
@@ -263,9 +233,9 @@ class Train(Section):
     Costs one more backward pass per task."""
     clip_global_norm: Positive | None = None
     """The largest norm of the gradients of tables and dense parameters together."""
-    ema: Annotated[float, Field(ge=0, lt=1)] | None = None
+    ema: Share | None = None
     """The decay of an average of the dense parameters."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Annotated[int, Bounds(at_least=0, below=2**32)] = 0
     """The seed of all random numbers."""
     start_from: StartFrom | None = None
     """A run to take the first weights from. Default: random weights."""
@@ -277,8 +247,18 @@ class Train(Section):
     """Whether to write scalars for TensorBoard."""
     summaries: tuple[Summary, ...] = ("loss", "learning_rate")
     """Values to log in addition to the metrics; parameter and gradient are TensorBoard histograms of the dense ones."""
-    traffic: Annotated[float, Field(ge=0, le=1)] = 0.01
+    traffic: Annotated[float, Bounds(at_least=0, at_most=1)] = 0.01
     """The share of the time that counting looked-up rows may take, for the report; 0: none, 1: count every batch."""
+
+    @classmethod
+    def as_fields(cls, value: Any) -> Any:
+        """Return the fields; ``loss_scale: true`` stands for its defaults."""
+        if isinstance(value, dict) and isinstance(given := value.get("loss_scale"), bool):
+            return {**value, "loss_scale": {} if given else None}
+        return value
+
+    def written(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return fields | {"loss_scale": True} if fields.get("loss_scale") == {} else fields
 
     def _check(self) -> None:
         if (self.steps is None) == (self.epochs is None):
@@ -298,7 +278,7 @@ class EarlyStopping(BestBy):
 class Windows(Section):
     """Windows of training data whose batches are judged before they are trained on: by time, or by steps."""
 
-    seconds: Annotated[float, Field(gt=0)] | None = None
+    seconds: Positive | None = None
     """The length of a window in seconds of data.time_column, such as 3600."""
     steps: Count | None = None
     """The length of a window in optimizer steps."""
@@ -339,14 +319,14 @@ class Evaluate(Section):
 class Catalog(Section):
     """Ranks of the chosen items among all items, and the metrics made of them, by user."""
 
-    items: SourceRecord | None = None
+    items: Source | None = None
     """A row per item, with the columns that its features need. Default: data.negatives.items, or the distinct items of
     the data to train on."""
     id_column: Name | None = None
     """The column of the id in the items. Default: that of data.negatives, or data.item_column."""
     user_column: Name | None = None
     """The column of the user's id in the examples. Default: data.user_column; without it, each example is a user."""
-    top_k: Annotated[tuple[Count, ...], Field(min_length=1)] = (10, 20)
+    top_k: Annotated[tuple[Count, ...], NOT_EMPTY] = (10, 20)
     """The lengths of the lists: results are catalog_recall_at_10, catalog_ndcg_at_10, catalog_hr_at_10, ..."""
     exclude_seen: bool = True
     """Whether items that a user has in the data to train on are left out of the list."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sparrow.config.sections.data import Cost, LeafAncestors, Mask, Negatives, Tree, UserItems
+from sparrow.config.sections.data import Cost, LeafAncestors, Mask, Negatives, Tree
 from sparrow.config.torcheasyrec.architectures import MATCHING
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.groups import Groups
-from sparrow.data import Csv, Feature, Parquet, Source, Split
+from sparrow.data import Csv, EdgeTable, Feature, Parquet, Source, Split
 
 _MAXCOMPUTE: Final = "odps://"
 _TABLES: Final = ("OdpsDataset", "OdpsDatasetV1")
@@ -133,7 +133,7 @@ def _negatives(block: Block, group: str, features: Sequence[Feature]) -> Negativ
         by_user["user_column"] = block["user_id_field"]
     for field, edges in (("positives", "pos_edge_input_path"), ("hard", "hard_neg_edge_input_path")):
         if edges in block:
-            by_user[field] = UserItems(source=_table(block, edges, _PAIRS), user_column="userid", item_column="itemid")
+            by_user[field] = EdgeTable(_table(block, edges, _PAIRS), "userid", "itemid")
     if "hard" in by_user:
         by_user["hard_count"] = block["num_hard_sample"] or 1
     return block.make(

@@ -123,7 +123,13 @@ Keys = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class EdgeTable:
-    """A source of pairs, one per row: the column of the user's id, and that of the item's."""
+    """Pairs of a user and an item, one per row.
+
+    Attributes:
+      source: the rows.
+      user_column: the column of the user's id.
+      item_column: the column of the item's id.
+    """
 
     source: Source
     user_column: str

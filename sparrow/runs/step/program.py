@@ -116,7 +116,7 @@ class Program:
         with problems_of("train", "mesh"):
             places = config.train.mesh
             dtype = "float32" if places is None else places.exchange_dtype
-            given = "rows" if places is None or places.placement == "auto" else places.given()
+            given = "rows" if places is None or places.placement == "auto" else places.placement
             embedder = Embedder(assembly.specs, mesh=mesh, placement=given, exchange_dtype=dtype)
         with problems_of("train", "dense_optimizer"):  # patterns of parameters are known to match, or not, only here
             trainer = optimizer(config.train, embedder)
