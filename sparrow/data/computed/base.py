@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
@@ -22,7 +22,12 @@ class Computed(abc.ABC):
     """A column computed from others, as the field ``compute`` of a feature.
 
     A record is a frozen dataclass; its inputs are columns of the data or computed themselves (`Column`).
+
+    Attributes:
+      may_be_lists: whether an input without a type, of missing values alone, may be one of lists.
     """
+
+    may_be_lists: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name, field in fields_of(type(self)).items():
@@ -89,7 +94,7 @@ class Computed(abc.ABC):
 
     def is_single(self, column: str) -> bool:
         """Return whether a missing value of ``column`` is one missing value instead of a missing list."""
-        return True
+        return not self.may_be_lists
 
 
 Column = str | Computed

@@ -89,6 +89,7 @@ class BoolMask(Computed):
       separator: the separator between the elements of one string.
     """
 
+    may_be_lists = True
     column: Column
     mask: Column
     _: dataclasses.KW_ONLY
@@ -96,9 +97,6 @@ class BoolMask(Computed):
 
     def holds_input(self, column: str) -> str:
         return "lists" if column == self.column else f"as many marks, true or false, as values of '{self.column}'"
-
-    def is_single(self, column: str) -> bool:
-        return False
 
     def compute(self, columns: Any, problems: Problems) -> Any:
         count = columns.num_rows
@@ -134,6 +132,7 @@ class Combine(Computed):
       separator: the separator between the words of one string.
     """
 
+    may_be_lists = True
     column: Column
     _: dataclasses.KW_ONLY
     values: Mapping[str, float] | None = None
@@ -151,9 +150,6 @@ class Combine(Computed):
     def holds_input(self, column: str) -> str:
         kind = "numbers" if self.values is None else "words"
         return f"{kind}, or lists of them; may be missing"
-
-    def is_single(self, column: str) -> bool:
-        return False
 
     def compute(self, columns: Any, problems: Problems) -> Any:
         """Return float64; missing where no value is found."""

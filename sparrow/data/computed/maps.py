@@ -178,6 +178,7 @@ class KvDotProduct(Computed):
       pair_separator: the separator between a key and its value.
     """
 
+    may_be_lists = True
     query: Column
     document: Column
     _: dataclasses.KW_ONLY
@@ -189,10 +190,6 @@ class KvDotProduct(Computed):
 
     def holds_input(self, column: str) -> str:
         return f"maps, or strings such as 'a{self.pair_separator}1'; may be missing"
-
-    def is_single(self, column: str) -> bool:
-        """Return False: a column without a type may be a list."""
-        return False
 
     def compute(self, columns: Any, problems: Problems) -> Any:
         """Return float64; missing where the query or the document is empty."""

@@ -201,6 +201,7 @@ class Overlap(Computed):
       separator: the separator between the terms of one string.
     """
 
+    may_be_lists = True
     query: Column
     title: Column
     _: dataclasses.KW_ONLY
@@ -223,9 +224,6 @@ class Overlap(Computed):
 
     def holds_input(self, column: str) -> str:
         return "terms: lists, or strings with a separator; may be missing"
-
-    def is_single(self, column: str) -> bool:
-        return False
 
     def compute(self, columns: Any, problems: Problems) -> Any:
         """Return float64, never missing."""

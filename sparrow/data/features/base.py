@@ -221,9 +221,9 @@ class SparseFeature(Feature):
         """The rows that its table needs."""
 
     @property
-    @abc.abstractmethod
     def combiner(self) -> str | None:
-        """The combiner of the rows of a bag; None where a bag holds one id, so that any combiner fits."""
+        """The combiner of the rows of a bag, its ``pooling``; None: a bag holds one id, so that any combiner fits."""
+        return getattr(self, "pooling", None)
 
     @property
     def width(self) -> int:

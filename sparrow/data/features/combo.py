@@ -68,10 +68,6 @@ class ComboFeature(SparseFeature):
     def num_rows(self) -> int:
         return self.hash_bucket_size
 
-    @property
-    def combiner(self) -> str | None:
-        return None
-
     def holds(self, column: str) -> Holds:
         return Holds("integers or strings; may be missing", is_general=True)
 

@@ -70,10 +70,6 @@ class IdFeature(MappedIds):
                 raise ValueError(f"{where}: separator and weight_separator must differ")
 
     @property
-    def combiner(self) -> str | None:
-        return self.pooling
-
-    @property
     def columns(self) -> tuple[str, ...]:
         ids = super().columns
         return ids if self.weight_column is None else tuple(dict.fromkeys((*ids, self.weight_column)))

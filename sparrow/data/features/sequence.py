@@ -57,10 +57,6 @@ class SequenceFeature(MappedIds):
     def table_use(self) -> TableUse:
         return dataclasses.replace(super().table_use, is_ordered=self.pooling is None)
 
-    @property
-    def combiner(self) -> str | None:
-        return self.pooling
-
     def lacks_lists(self, column: str, kind: Any) -> bool:
         is_whole = is_number(kind) or (is_text(kind) and self.separator is None)
         return is_whole and column == self.id_column and self.compute is None and self.max_length > 1

@@ -138,10 +138,6 @@ class TokenizeFeature(ColumnFeature, SparseFeature):
     def num_rows(self) -> int:
         return self.words.num_rows
 
-    @property
-    def combiner(self) -> str | None:
-        return self.pooling
-
     def words_for(self) -> str:
         return "texts; may be missing"
 

@@ -63,28 +63,22 @@ class Reader(abc.ABC):
     """An opened source: a number of chunks, each of which can be read at any time, from any thread.
 
     Rows are shuffled by chunks of some ten thousand rows, and a run is resumed at one. A subclass must define
-    `num_chunks`, `fingerprint`, `schemas` and `read`; the rest has defaults.
+    `num_chunks`, `schemas`, `fingerprint` and `read`; the rest has defaults.
 
     Attributes:
+      num_chunks: the number of chunks.
+      schemas: the Arrow type of each column that is read, by file.
       grows: whether chunks come while it is read: it is a `GrowingReader`.
     """
 
+    num_chunks: int
+    schemas: Sequence[tuple[str, dict[str, Any]]]
     grows: bool = False
-
-    @property
-    @abc.abstractmethod
-    def num_chunks(self) -> int:
-        """The number of chunks."""
 
     @property
     @abc.abstractmethod
     def fingerprint(self) -> str:
         """A string that changes when the data does; a position is valid only for the data it was taken from."""
-
-    @property
-    @abc.abstractmethod
-    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """The Arrow type of each column that is read, by file."""
 
     @property
     def num_rows(self) -> int | None:
@@ -119,11 +113,7 @@ class ReaderOver(Reader):
     """A reader with the chunks of another one, and other columns."""
 
     def __init__(self, reader: Reader) -> None:
-        self.inner = reader
-
-    @property
-    def num_chunks(self) -> int:
-        return self.inner.num_chunks
+        self.inner, self.num_chunks = reader, reader.num_chunks
 
     @property
     def num_rows(self) -> int | None:

@@ -141,10 +141,9 @@ class ClickReader(Reader):
 
     def __init__(self, log: ClickLog, columns: Sequence[str]) -> None:
         self._log, self._columns = log, list(columns)
-
-    @property
-    def num_chunks(self) -> int:
-        return -(-self._log.impressions // self._log.chunk_rows)
+        self.num_chunks = -(-log.impressions // log.chunk_rows)
+        kinds = {"label": pa.float32(), "probability": pa.float64(), "count": pa.int64(), "id": pa.int32()}
+        self.schemas = [("generated clicks", {column: kinds[column.partition("_")[0]] for column in columns})]
 
     @property
     def num_rows(self) -> int:
@@ -153,11 +152,6 @@ class ClickReader(Reader):
     @property
     def fingerprint(self) -> str:
         return repr(self._log)
-
-    @property
-    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        kinds = {"label": pa.float32(), "probability": pa.float64(), "count": pa.int64(), "id": pa.int32()}
-        return [("generated clicks", {column: kinds[column.partition("_")[0]] for column in self._columns})]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         first = chunk * self._log.chunk_rows

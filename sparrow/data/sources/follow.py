@@ -83,36 +83,31 @@ class FollowReader(GrowingReader):
     """The chunks of files, as they appear."""
 
     def __init__(self, source: Follow, columns: Sequence[str]) -> None:
-        super().__init__(source, source.poll_seconds)
+        files: Any = source.files
+        super().__init__(source, source.poll_seconds, str(files.path))
         self._source, self._columns = source, list(columns)
         self._taken: set[str] = set()
         self._last: list[Any] | None = None  # the key of the last file that was taken
         self._after: list[Any] | None = None  # files up to this key were taken before, by a run whose journal is lost
         self._keys: dict[str, list[Any]] = {}
-        path: Any = source.files.path  # type: ignore[attr-defined]
-        self._path = str(path)
         self.begin()
-
-    @property
-    def name(self) -> str:
-        return self._path
-
-    @property
-    def first(self) -> str:
-        return str(self._waiting[0]["file"])
 
     @property
     def fingerprint(self) -> str:
         """Return the fingerprint of the pattern and the order: the files of a position are in the position."""
-        text = repr((self._path, self._source.time_column))
+        text = repr((self.name, self._source.time_column))
         return "follow " + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def first(self) -> str:
+        return str(self._waiting[0]["file"])
 
     def look(self) -> list[Entry]:
         """Return the complete files that are new, in their order."""
         try:
             new = [str(file) for file in self._new() if self._is_complete(file)]
         except OSError as error:  # of a store: the next look may succeed
-            self.notes.append(f"{self._path} could not be listed, and is tried again: {error}")
+            self.notes.append(f"{self.name} could not be listed, and is tried again: {error}")
             return []
         keyed = sorted((key, file) for file in new if (key := self._key(file)) is not None)
         if self._after is not None:
@@ -125,10 +120,10 @@ class FollowReader(GrowingReader):
 
     def _new(self) -> list[AnyPath]:
         """Return the files that were not seen yet; looks at the others by their names alone, which may be many."""
-        seen, folder = self._seen, at(self._path)
-        is_folder = not glob.has_magic(self._path) and folder.is_dir()
+        seen, folder = self._seen, at(self.name)
+        is_folder = not glob.has_magic(self.name) and folder.is_dir()
         if isinstance(folder, Remote):
-            found = folder.rglob("*") if is_folder else matching(self._path)
+            found = folder.rglob("*") if is_folder else matching(self.name)
             return [file for file in found if str(file) not in seen]
         pattern = f"{glob.escape(str(folder))}/**" if is_folder else str(folder)
         names = glob.glob(pattern, recursive=True, include_hidden=is_folder)

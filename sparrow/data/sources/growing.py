@@ -15,7 +15,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
@@ -99,8 +99,9 @@ class GrowingReader(Reader):
 
     grows = True
 
-    def __init__(self, source: Growing, poll_seconds: float) -> None:
-        """Take the source with its limits, and the seconds between two looks for entries; begin at the first entry."""
+    def __init__(self, source: Growing, poll_seconds: float, name: str) -> None:
+        """Take the source with its limits, the seconds between two looks for entries, and the name in errors."""
+        self.name = name
         self.notes: deque[str] = deque(maxlen=1000)
         self._limits, self._ends_at, self._poll = source, seconds_of(source.end_at), poll_seconds
         self._lock = threading.RLock()
@@ -111,7 +112,6 @@ class GrowingReader(Reader):
         self._journal: BinaryIO | None = None
         self._recorded: list[Entry] = []
         self._first: tuple[Entry, Reader] | None = None
-        self._schemas: Sequence[tuple[str, dict[str, Any]]] = ()
         self._left_out: list[Entry] = []  # before the first one that can be read
         self._has_rows = False  # since the last cut
         self._is_over = self._is_stopped = False
@@ -169,22 +169,13 @@ class GrowingReader(Reader):
                 self._left_out.append(self._waiting.popleft())
                 self.took(entry)
             else:
-                self._first, self._schemas = (entry, opened), opened.schemas
+                self._first, self.schemas = (entry, opened), opened.schemas
 
     @property
-    @abc.abstractmethod
-    def name(self) -> str:
-        """The name of the stream in errors."""
-
-    @property
-    def num_chunks(self) -> int:
+    def num_chunks(self) -> int:  # type: ignore[override]
         """The chunks that are known so far."""
         with self._lock:
             return self._count if self._first is None else self._first[1].num_chunks
-
-    @property
-    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        return self._schemas
 
     def known(self, chunk: int) -> Kind | None:
         """Return the kind of a chunk; None: it is not there yet. Opens the next entry, and never waits for one."""
@@ -288,7 +279,7 @@ class GrowingReader(Reader):
         if "cut" not in entry:
             first, self._first = self._first, None
             reader = first[1] if first is not None and first[0] is entry else self.open_entry(entry, is_new)
-            if reader is not None and reader.schemas[0][1] != self._schemas[0][1]:
+            if reader is not None and reader.schemas[0][1] != self.schemas[0][1]:
                 self._refuse_other_columns(reader)
         if is_new:
             self._record(entry)
@@ -304,7 +295,7 @@ class GrowingReader(Reader):
         self._has_rows = (self._has_rows or bool(own)) and "cut" not in entry
 
     def _refuse_other_columns(self, reader: Reader) -> None:
-        (first, kinds), (file, own) = self._schemas[0], reader.schemas[0]
+        (first, kinds), (file, own) = self.schemas[0], reader.schemas[0]
         column = next(name for name in kinds if own[name] != kinds[name])
         why = f"the column holds {own[column]}, but {kinds[column]} in {first}; make the files alike"
         raise DataError(why, file, column=column)

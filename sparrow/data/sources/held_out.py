@@ -75,6 +75,7 @@ class _HeldOutReader(ReaderOver):
     def __init__(self, held_out: HeldOut, reader: Reader, columns: list[str]) -> None:
         super().__init__(reader)
         self._held_out, self._columns = held_out, columns
+        self.schemas = [(file, {name: kinds[name] for name in columns}) for file, kinds in reader.schemas]
 
     @property
     def num_rows(self) -> int | None:
@@ -86,10 +87,6 @@ class _HeldOutReader(ReaderOver):
         cut = self._held_out
         newest = "" if cut.time is None else f"-{cut.time}"
         return f"{self.inner.fingerprint}-{cut.part}-{cut.share:g}-{cut.by}-{cut.seed}{newest}"
-
-    @property
-    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        return [(file, {name: kinds[name] for name in self._columns}) for file, kinds in self.inner.schemas]
 
     def fetch(self, chunk: int) -> Encoded | EncodedText | None:
         """Return the bytes of a chunk, where each row is held out by itself."""

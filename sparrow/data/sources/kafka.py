@@ -130,7 +130,7 @@ class KafkaReader(GrowingReader):
 
     def __init__(self, source: Kafka, columns: Sequence[str]) -> None:
         """Find the partitions, and wait for the first messages."""
-        super().__init__(source, 0.02)
+        super().__init__(source, 0.02, f"kafka {', '.join(source.topics)}")
         self._source, self._columns, self._parse = source, list(columns), _PARSERS[source.format](source)
         self._types = {column: type_of(column, kind) for column, kind in source.types.items()}
         self._client = source.client()
@@ -142,10 +142,6 @@ class KafkaReader(GrowingReader):
         self._came_at: dict[str, float] = {}  # when the last message of a partition came
         self._held: dict[str, list[Message]] = {}  # messages of entries that are not opened yet
         self.begin()
-
-    @property
-    def name(self) -> str:
-        return f"kafka {', '.join(self._source.topics)}"
 
     @property
     def fingerprint(self) -> str:
@@ -327,19 +323,13 @@ class _Messages(Reader):
         self._chunks = [list(own) for _, own in itertools.groupby(messages, key=_partition)]
         self._types = {**types, TIME: pa.int64()}
         check_columns(name, columns, list(self._types))
-
-    @property
-    def num_chunks(self) -> int:
-        return len(self._chunks)
+        self.num_chunks = len(self._chunks)
+        self.schemas = [(name, {column: self._types[column] for column in columns})]
 
     @property
     def fingerprint(self) -> str:
         """Not used: entries have offsets."""
         return self._name
-
-    @property
-    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        return [(self._name, {column: self._types[column] for column in self._columns})]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """Parse the messages; one that cannot be read is an error, or left out."""

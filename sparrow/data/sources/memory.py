@@ -134,10 +134,8 @@ class TableReader(Reader):
     def __init__(self, table: Any, chunk_rows: int, row_numbers: npt.NDArray[np.int64] | None = None) -> None:
         self._table = table
         self._chunk_rows, self._row_numbers = chunk_rows, row_numbers
-
-    @property
-    def num_chunks(self) -> int:
-        return -(-int(self._table.num_rows) // self._chunk_rows)
+        self.num_chunks = -(-table.num_rows // chunk_rows)
+        self.schemas = [(IN_MEMORY, {field.name: field.type for field in table.schema})]
 
     @property
     def num_rows(self) -> int:
@@ -153,10 +151,6 @@ class TableReader(Reader):
             raise DataError(f"cannot be read, it may be damaged: {error}", IN_MEMORY, "row 0") from None
         facts = (self._table.num_rows, self._chunk_rows, str(self._table.schema), values)
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
-
-    @property
-    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        return [(IN_MEMORY, {field.name: field.type for field in self._table.schema})]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         first = chunk * self._chunk_rows

@@ -128,10 +128,7 @@ class JoinedReader(ReaderOver):
     def __init__(self, ratings: Reader, sides: Sequence[Side], columns: list[str]) -> None:
         super().__init__(ratings)
         self._sides, self._columns = sides, columns
-
-    @property
-    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        return [(file, dict.fromkeys(self._columns, pa.string())) for file, _ in self.inner.schemas]
+        self.schemas = [(file, dict.fromkeys(columns, pa.string())) for file, _ in ratings.schemas]
 
     def fetch(self, chunk: int) -> Encoded | EncodedText | None:
         return None if self._sides else self.inner.fetch(chunk)

@@ -51,20 +51,17 @@ class ParquetReader(Reader):
         self._groups = [
             (i, group) for i, footer in enumerate(self._footers) for group, rows in enumerate(footer.rows) if rows
         ]
-        self._schemas: list[tuple[str, dict[str, Any]]] = []
+        self.schemas: list[tuple[str, dict[str, Any]]] = []
         self._pages: list[Pages | None] = []
         for file, footer in zip(files, self._footers, strict=True):
             check_columns(str(file), columns, footer.schema.names)
             kinds = {column: plain_kind(footer.schema.field(column).type) for column in columns}
-            self._schemas.append((str(file), kinds))
+            self.schemas.append((str(file), kinds))
             numbers = footer.numbers
             self._pages.append(None if numbers is None else Pages(file, numbers, footer.schema, columns))
         # Strings come as dictionaries: most columns are written so, and each distinct string is hashed once per group.
-        self._texts = [column for column in columns if is_text(self._schemas[0][1][column])]
-
-    @property
-    def num_chunks(self) -> int:
-        return len(self._groups)
+        self._texts = [column for column in columns if is_text(self.schemas[0][1][column])]
+        self.num_chunks = len(self._groups)
 
     @property
     def num_rows(self) -> int:
@@ -73,10 +70,6 @@ class ParquetReader(Reader):
     @property
     def fingerprint(self) -> str:
         return fingerprint(self._files)
-
-    @property
-    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        return self._schemas
 
     def rows_of(self, chunk: int) -> int:
         i, group = self._groups[chunk]

@@ -64,14 +64,9 @@ class SplitReader(ReaderOver):
             kind = schema.get(split.column)
             if kind is not None and not is_text(element_type(kind)):
                 raise DataError(f"only strings can be split, the column holds {kind}", file, column=split.column)
-
-    @property
-    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        own = dict.fromkeys(self._split.into, pa.string())
-        return [
-            (file, {name: own[name] if name in own else kinds[name] for name in self._columns})
-            for file, kinds in self.inner.schemas
-        ]
+        own = dict.fromkeys(split.into, pa.string())
+        held = ((file, kinds | own) for file, kinds in reader.schemas)
+        self.schemas = [(file, {name: kinds[name] for name in columns}) for file, kinds in held]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """Return one chunk, split; a string of more or fewer values is a malformed row."""

@@ -156,10 +156,8 @@ class TextReader(Reader):
             self._texts.append(TextFile(file, source.row_quote))
             chunks = self._texts[-1].chunks(source.has_header, source.chunk_bytes)
             self._chunks += [(i, start, end) for start, end in chunks]
-
-    @property
-    def num_chunks(self) -> int:
-        return len(self._chunks)
+        self.num_chunks = len(self._chunks)
+        self.schemas = [(str(file), dict.fromkeys(columns, pa.string())) for file in files]
 
     @functools.cached_property
     def num_rows(self) -> int:
@@ -169,10 +167,6 @@ class TextReader(Reader):
     @property
     def fingerprint(self) -> str:
         return fingerprint(self._files, self._source.chunk_bytes)
-
-    @property
-    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        return [(str(file), dict.fromkeys(self._columns, pa.string())) for file in self._files]
 
     def fetch(self, chunk: int) -> EncodedText | None:
         i, start, end = self._chunks[chunk]
