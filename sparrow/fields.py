@@ -10,6 +10,7 @@ import functools
 import inspect
 import itertools
 import math
+import types
 import typing
 from collections.abc import Iterable
 from numbers import Integral, Real
@@ -126,6 +127,7 @@ def choice(name: str, value: Any, choices: Iterable[Any]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}{hint}")
 
 
+Finite = Annotated[float, Bounds()]
 NotNegative = Annotated[float, Bounds(at_least=0)]
 Positive = Annotated[float, Bounds(above=0)]
 Share = Annotated[float, Bounds(at_least=0, below=1)]
@@ -164,10 +166,11 @@ def _checked(cls: type[Any]) -> dict[str, tuple[Any, Any, bool]]:
     """Return the fields that `check` looks at: the type and its `Bounds`, or None and choices; whether None may be."""
     found: dict[str, tuple[Any, Any, bool]] = {}
     for field, hint in typing.get_type_hints(cls, include_extras=True).items():
-        parts = (hint, *typing.get_args(hint))
+        is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
+        parts = typing.get_args(hint) if is_union else (hint,)
         for part in parts:
-            if typing.get_origin(part) is typing.Literal:
-                found[field] = None, typing.get_args(part), type(None) in parts
+            if typing.get_origin(part) is typing.Literal and {*parts} <= {part, type(None)}:
+                found[field] = None, typing.get_args(part), is_union
             elif bounds := [one for one in getattr(part, "__metadata__", ()) if isinstance(one, Bounds)]:
                 found[field] = part.__origin__, bounds[0], type(None) in parts
     return found

@@ -10,6 +10,7 @@ import pytest
 
 from sparrow import losses, metrics, runs
 from sparrow.config import ConfigError, MetricUse, Task
+from sparrow.registry import read
 from sparrow.reports import RecordedRun
 from sparrow.tasks import Scores, check_predictions
 from tests.runs.cases import case
@@ -44,7 +45,7 @@ class Liar(Hinge):
 
 
 def task(loss, *names):
-    uses = tuple(MetricUse(name=name) for name in names)
+    uses = tuple(read(MetricUse, name) for name in names)
     return Task(label="label", losses=(loss,), metrics=uses)
 
 

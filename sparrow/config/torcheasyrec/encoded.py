@@ -115,7 +115,7 @@ class Context:
     """
 
     entries: Mapping[str, Entry]
-    poolings: Mapping[str, str]
+    poolings: Mapping[str, Any]
     separator: str
     longest: int | None = None
     to_buckets: bool = False

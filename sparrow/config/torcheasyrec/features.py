@@ -36,7 +36,7 @@ def fg_mode(data: Block) -> str:
 
 
 def features(
-    used: Sequence[Entry], entries: Mapping[str, Entry], data: Block, poolings: Mapping[str, str], longest: int | None
+    used: Sequence[Entry], entries: Mapping[str, Entry], data: Block, poolings: Mapping[str, Any], longest: int | None
 ) -> list[tuple[Feature, Block]]:
     """Return the used ones of all features, each with its message; problems are collected."""
     mode = fg_mode(data)

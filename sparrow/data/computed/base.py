@@ -30,6 +30,7 @@ class Computed(abc.ABC):
     may_be_lists: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        fields.check(self)
         for name, field in fields_of(type(self)).items():
             given, may_be_none = getattr(self, name), not field.required and field.default is None
             is_input = name in _inputs_of(type(self)) and not isinstance(given, Computed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from sparrow import fields
 from sparrow.data.computed.base import Column, Computed, column_of, name_of, register_computed
-from sparrow.data.computed.pairs import COMBINERS, combined, listed, texts_of
+from sparrow.data.computed.pairs import Combiner, combined, listed, texts_of
 from sparrow.data.errors import Problems
 from sparrow.data.values import elements_of, flatten, is_list, is_text, plain
 
@@ -136,12 +136,11 @@ class Combine(Computed):
     column: Column
     _: dataclasses.KW_ONLY
     values: Mapping[str, float] | None = None
-    combiner: Literal["sum", "mean", "min", "max", "count"] = "sum"
+    combiner: Combiner = "sum"
     separator: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fields.choice("Combine.combiner", self.combiner, COMBINERS)
         if self.values is not None and not self.values:
             raise ValueError("Combine.values must have at least one word; leave it out where the words are numbers")
         for word, value in (self.values or {}).items():

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparrow import fields
 from sparrow.data.computed.base import Column, Computed, column_of, name_of, register_computed
 from sparrow.data.computed.pairs import (
-    COMBINERS,
+    Combiner,
     combined,
     find_keys,
     in_row,
@@ -57,15 +56,13 @@ class Lookup(Computed):
     map_separator: str = "\x1d"
     pair_separator: str = ":"
     value_separator: str | None = None
-    combiner: Literal["sum", "mean", "min", "max", "count"] | None = "sum"
+    combiner: Combiner | None = "sum"
     with_key: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.combiner is not None:
-            fields.choice("Lookup.combiner", self.combiner, COMBINERS)
-            if self.with_key or self.value_separator is not None:
-                raise ValueError("Lookup: with_key and value_separator need a combiner of null")
+        if self.combiner is not None and (self.with_key or self.value_separator is not None):
+            raise ValueError("Lookup: with_key and value_separator need a combiner of null")
 
     def refuse_input(self, column: str, kind: Any) -> str | None:
         return refuse_pairs(self.words, kind) if column == self.map else super().refuse_input(column, kind)
@@ -121,16 +118,14 @@ class Match(Computed):
     pkey: Column | None = None
     skey: Column | None = None
     separator: str | None = None
-    combiner: Literal["sum", "mean", "min", "max", "count"] | None = "sum"
+    combiner: Combiner | None = "sum"
     show_pkey: bool = False
     show_skey: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.combiner is not None:
-            fields.choice("Match.combiner", self.combiner, COMBINERS)
-            if self.show_pkey or self.show_skey:
-                raise ValueError("Match: show_pkey and show_skey need a combiner of null")
+        if self.combiner is not None and (self.show_pkey or self.show_skey):
+            raise ValueError("Match: show_pkey and show_skey need a combiner of null")
 
     def refuse_input(self, column: str, kind: Any) -> str | None:
         if column != self.nested_map:

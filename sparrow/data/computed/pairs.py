@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from sparrow.data.values import cut, element_type, flatten, is_text, numbers, pl
 
 MOST_COMPARED: Final = 4
 """Keys are compared with all pairs of their row up to this number of times the keys and pairs, else hashed."""
-COMBINERS: Final = ("sum", "mean", "min", "max", "count")
+Combiner = Literal["sum", "mean", "min", "max", "count"]
 
 
 class Pairs(NamedTuple):

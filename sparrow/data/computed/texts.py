@@ -218,10 +218,6 @@ class Overlap(Computed):
     ]
     separator: str | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fields.choice("Overlap.method", self.method, METHODS)
-
     def holds_input(self, column: str) -> str:
         return "terms: lists, or strings with a separator; may be missing"
 

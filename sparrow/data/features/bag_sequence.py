@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from sparrow.data.batch import Values, as_bags
 from sparrow.data.errors import Problems
-from sparrow.data.features.base import ENDS, Feature, Holds, TableUse, register_feature, truncated
+from sparrow.data.features.base import End, Feature, Holds, TableUse, register_feature, truncated
 from sparrow.data.values import elements_of, is_list, is_text
 from sparrow.data.vocabulary import Words
 from sparrow.embedding import Ragged
+from sparrow.fields import Count
 
 
 @register_feature("bag_sequence")
@@ -42,14 +43,14 @@ class BagSequenceFeature(Feature):
     name: str
     _: dataclasses.KW_ONLY
     element: Feature
-    max_length: int
-    keep: Literal["last", "first"] = "last"
+    max_length: Count
+    keep: End = "last"
     separator: str | None = None
     fill: bool = False
     sequences: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        where = self.check_fields(["max_length"], ["separator"], keep=ENDS)
+        where = self.check_fields("separator")
         use = self.element.table_use
         if use is None or use.is_ordered:
             raise ValueError(f"{where}: element must be a feature with a table, and no sequence")

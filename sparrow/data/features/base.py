@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,8 @@ from sparrow.registry import Registry
 
 F = TypeVar("F", bound="type[Feature]")
 
-POOLINGS = ("sum", "mean", "sqrtn")
-ENDS = ("last", "first")
+Pooling = Literal["sum", "mean", "sqrtn"]
+End = Literal["last", "first"]
 """The elements of a sequence that are kept."""
 
 
@@ -75,22 +75,19 @@ class Feature(abc.ABC):
 
     name: str
 
-    def check_fields(self, integers: Sequence[str] = (), strings: Sequence[str] = (), **choices: Sequence[str]) -> str:
-        """Check the name and other fields; one whose default is None may be None. Return the begin of other errors."""
+    def check_fields(self, *strings: str) -> str:
+        """Check the name, fields with limits in their types, and ``strings``. Return the begin of other errors."""
         where = f"feature '{self.name}'"
         fields.string("feature: name", self.name)
         held: Any = self
         if getattr(held, "column", None) is not None and held.compute is not None:
             raise ValueError(f"{where}: column and compute exclude each other; keep one")
-        optional = {field.name for field in dataclasses.fields(held) if field.default is None}
-        for field in (*integers, *strings, *choices):
-            value = getattr(self, field)
-            if value is None and field in optional:
-                continue
-            if field in choices:
-                fields.choice(f"{where}: {field}", value, choices[field])
-            else:
-                (fields.integer if field in integers else fields.string)(f"{where}: {field}", value)
+        fields.check(self, f"{where}: ")
+        for field in dataclasses.fields(held):
+            if field.name in strings and (
+                (value := getattr(self, field.name)) is not None or field.default is not None
+            ):
+                fields.string(f"{where}: {field.name}", value)
         return where
 
     @property

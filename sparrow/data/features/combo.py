@@ -14,6 +14,7 @@ from sparrow.data.errors import Problems
 from sparrow.data.features.base import Holds, SparseFeature, register_feature
 from sparrow.data.hashing import hashed, mix64, modulo
 from sparrow.data.values import element_type, is_compiled, is_list, is_number, is_text
+from sparrow.fields import Count
 from sparrow.kernels.feed import Step, steps
 
 
@@ -44,12 +45,12 @@ class ComboFeature(SparseFeature):
     name: str
     _: dataclasses.KW_ONLY
     cross: tuple[str, ...]
-    hash_bucket_size: int
-    embedding_dim: int
+    hash_bucket_size: Count
+    embedding_dim: Count
     table: str | None = None
 
     def __post_init__(self) -> None:
-        where = self.check_fields(["hash_bucket_size", "embedding_dim"], ["table"])
+        where = self.check_fields("table")
         if isinstance(self.cross, str) or len(self.cross) < 2:
             raise ValueError(f"{where}: cross must name two columns or more, got {self.cross!r}")
         object.__setattr__(self, "cross", tuple(self.cross))

@@ -42,11 +42,9 @@ class AutoDis(NumberEmbedding):
       keep_prob: the weight of the skip connection.
     """
 
-    num_channels: int
-    temperature: float = 0.1
-    keep_prob: float = 0.8
+    num_channels: fields.Count
+    temperature: fields.Positive = 0.1
+    keep_prob: fields.NotNegative = 0.8
 
     def __post_init__(self) -> None:
-        fields.integer("AutoDis.num_channels", self.num_channels)
-        fields.number("AutoDis.temperature", self.temperature, above=0.0)
-        fields.number("AutoDis.keep_prob", self.keep_prob, at_least=0.0)
+        fields.check(self)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
-from sparrow.data.features.base import POOLINGS, Holds, register_feature
+from sparrow.data.features.base import Holds, Pooling, register_feature
 from sparrow.data.features.dynamic import with_presence
 from sparrow.data.features.mapped import MappedIds, filled, kept_ids
 from sparrow.data.values import Flat, cut, element_type, flatten, is_number, is_text, numbers
@@ -58,11 +58,11 @@ class IdFeature(MappedIds):
     _: dataclasses.KW_ONLY
     weight_column: str | None = None
     weight_separator: str | None = None
-    pooling: str | None = None
+    pooling: Pooling | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        where = self.check_fields((), ["weight_column", "weight_separator"], pooling=POOLINGS)
+        where = self.check_fields("weight_column", "weight_separator")
         if self.weight_separator is not None:
             if self.weight_column is not None:
                 raise ValueError(f"{where}: weight_column and weight_separator exclude each other")

@@ -31,6 +31,7 @@ from sparrow.data.values import (
 )
 from sparrow.data.vocabulary import Vocabulary, Words
 from sparrow.embedding import Ragged
+from sparrow.fields import Count
 from sparrow.kernels.feed import Step, steps
 
 MAPPINGS: Final = ("num_buckets", "hash_bucket_size", "vocabulary", "dynamic")
@@ -45,11 +46,11 @@ class MappedIds(ColumnFeature, SparseFeature):
 
     name: str
     _: dataclasses.KW_ONLY
-    embedding_dim: int
+    embedding_dim: Count
     column: str | None = None
     compute: Computed | None = None
-    num_buckets: int | None = None
-    hash_bucket_size: int | None = None
+    num_buckets: Count | None = None
+    hash_bucket_size: Count | None = None
     vocabulary: tuple[str | int, ...] | Mapping[str, int] | str | None = None
     vocabulary_has_rows: bool = False
     dynamic: DynamicRows | None = None
@@ -60,7 +61,7 @@ class MappedIds(ColumnFeature, SparseFeature):
     table: str | None = None
 
     def __post_init__(self) -> None:
-        where = self.check_fields(["embedding_dim"], ["column", "table", "separator"])
+        where = self.check_fields("column", "table", "separator")
         if isinstance(self.vocabulary, list):
             object.__setattr__(self, "vocabulary", tuple(self.vocabulary))
         given = [f for f in MAPPINGS if getattr(self, f) is not None]
@@ -68,8 +69,6 @@ class MappedIds(ColumnFeature, SparseFeature):
             raise ValueError(
                 f"{where}: give exactly one of {', '.join(MAPPINGS[:-1])} and {MAPPINGS[-1]}, got {given or 'none'}"
             )
-        if given[0] in ("num_buckets", "hash_bucket_size"):
-            fields.integer(f"{where}: {given[0]}", getattr(self, given[0]))
         if self.unknown is not None:
             if isinstance(self.unknown, int):
                 fields.integer(f"{where}: unknown", self.unknown, at_least=0)

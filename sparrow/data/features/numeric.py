@@ -15,10 +15,11 @@ from sparrow.data.batch import Values
 from sparrow.data.computed import Computed
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.expressions import Expression, Vector
-from sparrow.data.features.base import POOLINGS, ColumnFeature, TableUse, register_feature
+from sparrow.data.features.base import ColumnFeature, Pooling, TableUse, register_feature
 from sparrow.data.features.embeddings import AutoDis, NumberEmbedding
 from sparrow.data.values import element_type, flatten, is_compiled, is_number, is_text, numbers, plain
 from sparrow.embedding import Ragged
+from sparrow.fields import Count, Finite, NotNegative, Positive
 from sparrow.kernels.feed import Step, steps
 
 
@@ -30,18 +31,18 @@ class NumberFields(ColumnFeature):
     _: dataclasses.KW_ONLY
     column: str | None = None
     compute: Computed | None = None
-    dim: int = 1
+    dim: Count = 1
     separator: str | None = None
     log: bool = False
-    log10_above: float | None = None
-    log10_default: float = -10.0
+    log10_above: NotNegative | None = None
+    log10_default: Finite = -10.0
     expression: str | None = None
-    mean: float = 0.0
-    std: float = 1.0
-    missing: float | None = 0.0
+    mean: Finite = 0.0
+    std: Positive = 1.0
+    missing: Finite | None = 0.0
     boundaries: tuple[float, ...] | None = None
     embedding: NumberEmbedding | None = None
-    embedding_dim: int | None = None
+    embedding_dim: Count | None = None
     table: str | None = None
 
 
@@ -82,14 +83,10 @@ class RawFeature(NumberFields):
     """
 
     _: dataclasses.KW_ONLY
-    pooling: str | None = None
+    pooling: Pooling | None = None
 
     def __post_init__(self) -> None:
-        where = self.check_fields(["dim"], ["column", "separator", "table"])
-        fields.number(f"{where}: mean", self.mean)
-        fields.number(f"{where}: std", self.std, above=0.0)
-        if self.missing is not None:
-            fields.number(f"{where}: missing", self.missing)
+        where = self.check_fields("column", "separator", "table")
         self._check_transform(where)
         if self.embedding is not None:
             self._check_embedding(where)
@@ -104,13 +101,7 @@ class RawFeature(NumberFields):
                 raise ValueError(f"{where}: expression and logarithms are two transforms; keep one")
             if self._expression.variables != ("x",):
                 raise ValueError(f"{where}: expression must have the one variable x, got {self.expression!r}")
-        fields.number(f"{where}: log10_default", self.log10_default)
-        if self.log10_above is None:
-            return
-        fields.number(f"{where}: log10_above", self.log10_above)
-        if self.log10_above < 0:
-            raise ValueError(f"{where}: log10_above must be at least 0, got {self.log10_above:g}")
-        if self.log:
+        if self.log and self.log10_above is not None:
             raise ValueError(f"{where}: log and log10_above are two logarithms; keep one")
 
     def _check_embedding(self, where: str) -> None:
@@ -123,8 +114,6 @@ class RawFeature(NumberFields):
     def _check_boundaries(self, where: str) -> None:
         object.__setattr__(self, "boundaries", tuple(self.boundaries or ()))
         fields.increasing(f"{where}: boundaries", self.boundaries or ())
-        if self.pooling is not None:
-            fields.choice(f"{where}: pooling", self.pooling, POOLINGS)
         fields.integer(f"{where}: embedding_dim", self.embedding_dim)
 
     @property

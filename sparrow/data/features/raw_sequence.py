@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
-from sparrow.data.features.base import ENDS, TableUse, register_feature, truncated
+from sparrow.data.features.base import End, TableUse, register_feature, truncated
 from sparrow.data.features.embeddings import NumberEmbedding
 from sparrow.data.features.numeric import NumberFields, RawFeature
 from sparrow.data.values import Flat, flatten, is_list, is_number, is_text, offsets_of, plain, with_one_entry
+from sparrow.fields import Count, Finite
 
 
 @register_feature("raw_sequence")
@@ -41,21 +41,19 @@ class RawSequenceFeature(NumberFields):
     """
 
     _: dataclasses.KW_ONLY
-    max_length: int
-    keep: Literal["last", "first"] = "last"
+    max_length: Count
+    keep: End = "last"
     value_separator: str | None = None
-    default: float | None = None
+    default: Finite | None = None
 
     def __post_init__(self) -> None:
-        where = self.check_fields(["max_length"], ["separator"], keep=ENDS)
+        where = self.check_fields("separator")
         if self.boundaries is not None:
             object.__setattr__(self, "boundaries", tuple(self.boundaries))
         if self.element.separator is not None and self.value_separator == self.separator:
             raise ValueError(f"{where}: separator and value_separator must differ")
         if self.boundaries is not None and self.dim != 1:
             raise ValueError(f"{where}: boundaries cut one number per element; leave out dim")
-        if self.default is not None:
-            fields.number(f"{where}: default", self.default)
 
     @functools.cached_property
     def element(self) -> RawFeature:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems, shown
-from sparrow.data.features.base import ENDS, POOLINGS, TableUse, register_feature, truncated
+from sparrow.data.features.base import End, Pooling, TableUse, register_feature, truncated
 from sparrow.data.features.mapped import MappedIds, kept_ids
 from sparrow.data.values import Flat, element_type, is_number, is_text, with_one_entry
+from sparrow.fields import Count
 from sparrow.kernels.feed import Step
 
 
@@ -40,14 +41,14 @@ class SequenceFeature(MappedIds):
     """
 
     _: dataclasses.KW_ONLY
-    max_length: int
-    keep: Literal["last", "first"] = "last"
-    pooling: str | None = None
+    max_length: Count
+    keep: End = "last"
+    pooling: Pooling | None = None
     value_separator: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_fields(["max_length"], keep=ENDS, pooling=POOLINGS)
+        self.check_fields()
 
     @property
     def sequence_length(self) -> int | None:

@@ -17,10 +17,11 @@ from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.computed import Computed
 from sparrow.data.errors import DataError, Problems
-from sparrow.data.features.base import POOLINGS, ColumnFeature, SparseFeature, register_feature
+from sparrow.data.features.base import ColumnFeature, Pooling, SparseFeature, register_feature
 from sparrow.data.values import element_type, is_list, is_text, offsets_of, plain
 from sparrow.data.vocabulary import Words
 from sparrow.embedding import Ragged
+from sparrow.fields import Count
 from sparrow.files import AnyPath, at
 
 _HALF: Final = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: 0x20}
@@ -106,7 +107,7 @@ class TokenizeFeature(ColumnFeature, SparseFeature):
 
     name: str
     _: dataclasses.KW_ONLY
-    embedding_dim: int
+    embedding_dim: Count
     vocabulary: str
     column: str | None = None
     compute: Computed | None = None
@@ -114,11 +115,11 @@ class TokenizeFeature(ColumnFeature, SparseFeature):
         Literal["lower", "upper", "half_width", "split_chinese", "remove_symbols", "remove_space"], ...
     ] = ()
     default: str | None = None
-    pooling: str = "sum"
+    pooling: Pooling = "sum"
     table: str | None = None
 
     def __post_init__(self) -> None:
-        where = self.check_fields(["embedding_dim"], ["column", "table", "vocabulary"], pooling=POOLINGS)
+        where = self.check_fields("column", "table", "vocabulary")
         object.__setattr__(self, "normalize", tuple(self.normalize))
         for name in self.normalize:
             fields.choice(f"{where}: normalize", name, NORMALIZERS)

@@ -6,17 +6,17 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrow import fields
 from sparrow.data.features import Feature, IdFeature, RawFeature
 from sparrow.data.hashing import hash_integers
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
+from sparrow.fields import Bounds, Count, check
 from sparrow.metrics import ExactAUC
 
 
@@ -62,22 +62,19 @@ class ClickLog(Source):
       chunk_rows: rows made at a time, and the unit of shuffling.
     """
 
-    impressions: int = 1_000_000
-    fields: int = 8
-    ids: int = 1000
-    factors: int = 4
+    impressions: Count = 1_000_000
+    fields: Count = 8
+    ids: Count = 1000
+    factors: Count = 4
     exponent: float = 1.05
     bias: float = -1.0
-    counts: int = 0
-    seed: int = 0
-    start: int = 0
-    chunk_rows: int = 16384
+    counts: Annotated[int, Bounds(at_least=0)] = 0
+    seed: Annotated[int, Bounds(at_least=0)] = 0
+    start: Annotated[int, Bounds(at_least=0)] = 0
+    chunk_rows: Count = 16384
 
     def __post_init__(self) -> None:
-        for field in ("impressions", "fields", "ids", "factors", "chunk_rows"):
-            fields.integer(f"source 'clicks': {field}", getattr(self, field))
-        for field in ("counts", "seed", "start"):
-            fields.integer(f"source 'clicks': {field}", getattr(self, field), at_least=0)
+        check(self, "source 'clicks': ")
 
     @functools.cached_property
     def _truth(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -38,7 +38,7 @@ class Criteo(Source):
     chunk_bytes: int = 8 * 2**20
 
     def __post_init__(self) -> None:
-        fields.choice("source 'criteo': part", self.part, ("train", "test"))
+        fields.check(self, "source 'criteo': ")
         if self.part == "test" and self.days is not None:
             raise ValueError("source 'criteo': days belong to the terabyte logs, which have no part 'test'")
 

@@ -14,7 +14,7 @@ import numpy as np
 from sparrow import fields
 from sparrow.data.errors import DataError
 from sparrow.data.sources.any_source import source_of
-from sparrow.data.sources.base import Reader, Source, register_source
+from sparrow.data.sources.base import BadRows, Reader, Source, register_source
 from sparrow.data.sources.growing import Entry, Flight, Growing, GrowingReader
 from sparrow.data.values import numbers, plain
 from sparrow.files import AnyPath, Remote, at, matching
@@ -48,7 +48,7 @@ class Follow(Growing):
     source: Source | None = None
     marker: str | None = None
     time_column: str | None = None
-    bad_files: str = "error"
+    bad_files: BadRows = "error"
     poll_seconds: float = 1.0
     end_marker: str | None = None
 
@@ -57,7 +57,7 @@ class Follow(Growing):
             raise ValueError("source 'follow': give either path or source")
         if not isinstance(getattr(self.files, "path", None), str):
             raise ValueError("source 'follow': source needs one path, with a pattern for files to come")
-        fields.choice("source 'follow': bad_files", self.bad_files, ("error", "skip"))
+        fields.check(self, "source 'follow': ")
         self.check_seconds("follow", "poll_seconds")
 
     @property

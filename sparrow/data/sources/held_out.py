@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -48,17 +48,15 @@ class HeldOut(Source):
 
     source: Source
     part: Literal["train", "evaluate"]
-    share: float = 0.1
+    share: Annotated[float, fields.Bounds(above=0, below=1)] = 0.1
     by: str | None = None
-    seed: int = 0
+    seed: Annotated[int, fields.Bounds(at_least=0)] = 0
     time: str | None = None
 
     def __post_init__(self) -> None:
         if self.by is not None and self.time is not None:
             raise ValueError("source 'held_out': by and time exclude each other; keep one")
-        fields.choice_of(self, "part", "train", "evaluate")
-        fields.numbers_of(self, "share", above=0, below=1)
-        fields.integers_of(self, "seed", at_least=0)
+        fields.check(self)
 
     def column_names(self) -> list[str]:
         return self.source.column_names()

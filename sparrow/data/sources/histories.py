@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -59,21 +59,15 @@ class Histories(Source):
     time: str | None = None
     part: Literal["train", "evaluate"] = "train"
     rows: Literal["user", "event"] = "user"
-    last: int = 1
-    newest: float | None = None
-    max_length: int = 200
+    last: Annotated[int, fields.Bounds(at_least=0)] = 1
+    newest: Annotated[float, fields.Bounds(above=0, below=1)] | None = None
+    max_length: fields.Count = 200
     bad_rows: BadRows = "error"
 
     def __post_init__(self) -> None:
-        fields.choice_of(self, "part", "train", "evaluate")
-        fields.choice_of(self, "rows", "user", "event")
-        fields.choice_of(self, "bad_rows", "error", "skip")
-        fields.integers_of(self, "max_length")
-        fields.integers_of(self, "last", at_least=0)
-        if self.newest is not None:
-            fields.numbers_of(self, "newest", above=0, below=1)
-            if self.time is None:
-                raise ValueError("source 'histories': newest holds out by time; set time to the column of the time")
+        fields.check(self)
+        if self.newest is not None and self.time is None:
+            raise ValueError("source 'histories': newest holds out by time; set time to the column of the time")
 
     def column_names(self) -> list[str]:
         names = self.source.column_names()
