@@ -21,24 +21,9 @@ from sparrow.config import Config, ConfigError
 from sparrow.data import Feature, SequenceFeature, is_list
 from sparrow.data.features import registry as feature_kinds
 from sparrow.files import replace_file
+from sparrow.frames import models
 from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column, without_repeats
 from sparrow.frames.labels import BEST_BY, METRICS, Target, is_calibrated, read_target
-from sparrow.frames.models import (
-    HISTORIES,
-    NEXT_ITEM,
-    PATIENCE,
-    RANKING,
-    SEEN,
-    TEMPERATURE,
-    TOWERS,
-    TWO_TOWERS,
-    Settings,
-    has_wide_tables,
-    items_of,
-    model_section,
-    user_of,
-    without_clashes,
-)
 from sparrow.frames.rows import TENTH, Given, given_rows, held_events, held_out, share_held_out
 from sparrow.losses import registry as losses
 from sparrow.registry import answering, nearest
@@ -204,9 +189,9 @@ def guess(
     model = model or ("deepfm" if targets else "dssm" if time is None else "sasrec")
     if not isinstance(model, str) and not (isinstance(model, Mapping) and isinstance(model.get("name"), str)):
         raise ConfigError(f"model must be a name, or a mapping with the name and options, got {model!r}")
-    matching, is_next = _is_one_of(model, (*TOWERS, *HISTORIES)), _is_one_of(model, HISTORIES)
+    matching, is_next = _is_one_of(model, (*models.TOWERS, *models.HISTORIES)), _is_one_of(model, models.HISTORIES)
     if not targets and user and item and not matching:
-        suitable = ", ".join((*TOWERS, *HISTORIES))
+        suitable = ", ".join((*models.TOWERS, *models.HISTORIES))
         raise ConfigError(
             f"a log of choices without a target is for the models {suitable}; choose one, or give target="
         )
@@ -218,7 +203,7 @@ def guess(
     if is_next != (time is not None) or (is_next and (targets or len(item) > 1)):
         raise ConfigError(
             f"time= is for a log of choices without a target, one column in item= and one of the models "
-            f"{', '.join(HISTORIES)}; these models need time="
+            f"{', '.join(models.HISTORIES)}; these models need time="
         )
     if both := {*user} & {*item}:
         raise ConfigError(f"user= and item= both name the column '{min(both)}'; keep it in one of them")
@@ -239,7 +224,7 @@ def guess(
         read_target(name, held.seen[name], _loss_of(loss, name, matching), may_be_constant=may_be_constant)
         for name in targets
     )
-    settings: Settings = NEXT_ITEM if is_next else TWO_TOWERS if matching else RANKING
+    settings: models.Settings = models.NEXT_ITEM if is_next else models.TWO_TOWERS if matching else models.RANKING
     dim = embedding_dim or settings.embedding_dim
     ids: dict[str, FeatureGuess] = dict.fromkeys((*user[:1], *item[:1]), "id") if matching and not targets else {}
     readings = _readings(held, {*targets, weight}, {**ids, **(features or {})}, dim)
@@ -248,7 +233,7 @@ def guess(
         reading = by_column[column]
         if reading.feature is None or not reading.feature.is_sparse or is_list(held.seen[column].type):
             raise ConfigError(f"user= and item= begin with ids, integers or strings; '{column}' is {reading.words}")
-    readings = without_clashes(without_repeats(readings, held.seen, {*user, *item, *(features or ())}))
+    readings = models.without_clashes(without_repeats(readings, held.seen, {*user, *item, *(features or ())}))
     if user:
         named = {*item} if is_next else {*user, *item, *(features or ())}
         readings = _only(named, readings, {user[0]: "whose history it is", time: "the order of the events"})
@@ -263,23 +248,25 @@ def guess(
         kept.append(_seen(kept[0], held.seen[user[0]]))
         notes += (f"the items of each '{user[0]}' in the order of '{time}' are a history; what comes next is learned",)
     names = ["next"] if is_next else ["match"] if matching else list(targets)
-    section = model_section(model, kept, names, groups, items, tasks[0].classes if tasks else 1, settings.dropout)
+    section = models.model_section(
+        model, kept, names, groups, items, tasks[0].classes if tasks else 1, settings.dropout
+    )
     size = batch_size or settings.batch_size(rows)
     choice: dict[str, Any] = {"name": "sampled_softmax" if is_next else "in_batch_softmax"}
-    choice |= {"temperature": TEMPERATURE} if section["architecture"].get("similarity") == "cosine" else {}
+    choice |= {"temperature": models.TEMPERATURE} if section["architecture"].get("similarity") == "cosine" else {}
     made: dict[str, Any] = {
         "data": {"train": held.train, "features": kept, "shuffle_rows": min(max(rows, 1), 100_000)},
         "model": section,
         "tasks": _tasks(tasks, {names[0]: choice} if matching else {}, weight, calibrate=evaluate is not None),
         "train": {
-            **settings.train(size, has_wide_tables(section, kept)),
+            **settings.train(size, models.has_wide_tables(section, kept)),
             "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.002},
             "batch_size": size,
             "epochs": epochs,
             "seed": seed,
         },
     }
-    count = items_of(kept, items)
+    count = models.items_of(kept, items)
     if is_next:
         made["data"]["negatives"] = {"group": "item", "id_column": item[0], "count": "all" if count <= ALL else 1024}
         made["data"]["histories"] = {"time_column": time, "max_length": LENGTH, **held_events(evaluate)}
@@ -298,7 +285,7 @@ def guess(
         made["data"]["drop_remainder"] = rows > size
         if not tasks:
             notes += ("every row is a choice, by in_batch_softmax: the other items of a batch are negatives",)
-        chooser = user[0] if user else user_of(kept, section)
+        chooser = user[0] if user else models.user_of(kept, section)
         if chooser is not None:
             made["data"]["user_column"] = chooser
             notes += (f"'{chooser}' is the user: items that a user chose are not negatives of the user's other rows",)
@@ -313,7 +300,7 @@ def _seen(item: Any, users: Any) -> SequenceFeature:
     same = ("embedding_dim", "num_buckets", "hash_bucket_size", "vocabulary", "unknown")
     shared = {name: getattr(item, name) for name in same}
     options: dict[str, Any] = {**shared, "table": item.table_use.table, "max_length": max(min(LENGTH, most - 1), 1)}
-    return SequenceFeature(SEEN, column=f"{item.column or item.name}_history", **options)
+    return SequenceFeature(models.SEEN, column=f"{item.column or item.name}_history", **options)
 
 
 def _only(named: set[str], readings: Sequence[Reading], other: Mapping[str | None, str]) -> tuple[Reading, ...]:
@@ -408,7 +395,7 @@ def _evaluation(targets: Sequence[Target], matching: bool, every: int, *, knows_
     if name == "log_loss" and is_calibrated(targets[0]):
         name = "calibrated_log_loss"
     made: dict[str, Any] = {"every_epochs": every}
-    stop = {"metric": name, "mode": "min", "patience": PATIENCE}
+    stop = {"metric": name, "mode": "min", "patience": models.PATIENCE}
     if matching and knows_item:
         made["catalog"] = {"top_k": [TOP]}
         stop |= {"metric": f"catalog_recall_at_{TOP}", "mode": "max"}

@@ -12,20 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sparrow import data
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.computed import Entry
 from sparrow.config.torcheasyrec.layers import record
 from sparrow.config.torcheasyrec.tables import FIELDS, dynamic_rows, has_ids, rows, size_field, table_of
-from sparrow.data import (
-    AutoDis,
-    BagSequenceFeature,
-    Feature,
-    IdFeature,
-    MLPEmbedding,
-    RawFeature,
-    RawSequenceFeature,
-    SequenceFeature,
-)
 
 NO_TABLE: Final = "the feature has no boundaries, and so no table"
 _NORMALIZERS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -73,7 +64,7 @@ def dense_fields(block: Block) -> dict[str, Any]:
         if boundaries is not None:
             block.fail(f"cannot be given together with {learned[0]}; keep one", "boundaries")
         block.note("the embedding is a function of the number, and has no table", "embedding_name", "pooling")
-        embedding = record(learned[1], MLPEmbedding if learned[0] == "mlp" else AutoDis)
+        embedding = record(learned[1], data.MLPEmbedding if learned[0] == "mlp" else data.AutoDis)
         return {"embedding": embedding, "embedding_dim": block["embedding_dim"], **normalizer(block)}
     if boundaries is None:
         block.note(NO_TABLE, "embedding_dim", "embedding_name", "pooling")
@@ -131,7 +122,7 @@ class Context:
         return {"max_length": max_length, "separator": entry.sequence["sequence_delim"], "keep": "first"}
 
 
-def encoded_feature(entry: Entry, context: Context) -> Feature:
+def encoded_feature(entry: Entry, context: Context) -> data.Feature:
     """Return the feature of an encoded column."""
     block = entry.block
     kept = ("default_value", "default_bucketize_value") if context.to_buckets else ()
@@ -151,31 +142,31 @@ def encoded_feature(entry: Entry, context: Context) -> Feature:
     if entry.sequence is None:
         block.note("the feature is no sequence", "sequence_length", "sequence_delim")
         separator = context.separator
-        return RawFeature(entry.name, column=entry.name, dim=dim, missing=missing, separator=separator, **cut)
+        return data.RawFeature(entry.name, column=entry.name, dim=dim, missing=missing, separator=separator, **cut)
     fields = {**context.sequence(entry), "value_separator": context.separator, **cut}
-    return RawSequenceFeature(entry.name, dim=dim, default=number, missing=missing, **fields)
+    return data.RawSequenceFeature(entry.name, dim=dim, default=number, missing=missing, **fields)
 
 
-def _ids(entry: Entry, context: Context, ids: dict[str, Any]) -> Feature:
+def _ids(entry: Entry, context: Context, ids: dict[str, Any]) -> data.Feature:
     """Return a feature of ids; ``ids``: their rows."""
     block, has_weights = entry.block, entry.kind == "id_feature"
     if entry.has_bags:
         separator, pooling = context.separator, block["pooling"]
-        element = IdFeature(entry.name, column=entry.name, separator=separator, pooling=pooling, **ids)
+        element = data.IdFeature(entry.name, column=entry.name, separator=separator, pooling=pooling, **ids)
         fill = element.default is not None
-        return BagSequenceFeature(entry.name, element=element, fill=fill, **context.sequence(entry))
+        return data.BagSequenceFeature(entry.name, element=element, fill=fill, **context.sequence(entry))
     if entry.sequence is None:
         block.note("the feature is no sequence", "sequence_length", "sequence_delim")
         is_alone = has_weights and block["value_dim"] == 1 and "pooling" not in block
         options: dict[str, Any] = {"pooling": None if is_alone else block["pooling"]}
         if has_weights:
             options["weight_separator"] = ":" if block["weighted"] else None
-        return IdFeature(entry.name, column=entry.name, separator=context.separator, **ids, **options)
+        return data.IdFeature(entry.name, column=entry.name, separator=context.separator, **ids, **options)
     fields = context.sequence(entry)
     if has_weights:
         block.note("an element is one id, so there is nothing to pool", "pooling")
         fields |= {"pooling": context.poolings.get(entry.name), "value_separator": context.separator}
-    return SequenceFeature(entry.name, column=entry.name, **ids, **fields)
+    return data.SequenceFeature(entry.name, column=entry.name, **ids, **fields)
 
 
 def _sparse(block: Block) -> dict[str, Any] | None:

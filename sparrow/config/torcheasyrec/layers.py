@@ -6,26 +6,10 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
 
+from sparrow import models
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.messages import MESSAGES
 from sparrow.data import Label
-from sparrow.models import (
-    MLP,
-    STU,
-    Actions,
-    BayesTaskTower,
-    Capsules,
-    Content,
-    DINTower,
-    ExtractionNetwork,
-    HSTUChannel,
-    MaskBlocks,
-    MINDUserTower,
-    TaskTower,
-    TimePeriod,
-    Tower,
-    WukongLayer,
-)
 
 T = TypeVar("T")
 
@@ -77,7 +61,7 @@ _ACTIVATIONS: Final = {
 }
 
 
-def mlp(block: Block, prefix: str = "") -> MLP:
+def mlp(block: Block, prefix: str = "") -> models.MLP:
     """Return the layers of a message, whose fields begin with ``prefix``."""
     units, activation, ratios = (block[prefix + name] for name in ("hidden_units", "activation", "dropout_ratio"))
     if activation not in _ACTIVATIONS:
@@ -85,32 +69,32 @@ def mlp(block: Block, prefix: str = "") -> MLP:
         block.fail(f"must be one of {known}, got {activation!r}", f"{prefix}activation")
     return record(
         block,
-        MLP,
+        models.MLP,
         hidden_units=units,
         dropout_ratio=(ratios[0] if len(ratios) == 1 else ratios) if ratios else 0.0,
         activation=_ACTIVATIONS[activation],
     )
 
 
-def _extraction_network(block: Block) -> ExtractionNetwork:
+def _extraction_network(block: Block) -> models.ExtractionNetwork:
     if not block["share_num"]:
         block.fail("is required: the number of experts that all tasks share, at least 1", "share_num")
-    return record(block, ExtractionNetwork)
+    return record(block, models.ExtractionNetwork)
 
 
 _RECORDS: Final[Mapping[str, Callable[[Block], Any] | type[Any]]] = {
     "MLP": mlp,
-    "Tower": Tower,
-    "DATTower": Tower,
-    "DINTower": DINTower,
-    "TaskTower": TaskTower,
-    "BayesTaskTower": BayesTaskTower,
-    "FusionSubTaskConfig": TaskTower,
+    "Tower": models.Tower,
+    "DATTower": models.Tower,
+    "DINTower": models.DINTower,
+    "TaskTower": models.TaskTower,
+    "BayesTaskTower": models.BayesTaskTower,
+    "FusionSubTaskConfig": models.TaskTower,
     "ExtractionNetwork": _extraction_network,
-    "MaskNetModule": lambda block: record(block, MaskBlocks, **fields(block["mask_block"], MaskBlocks)),
-    "WuKongLayer": WukongLayer,
-    "MINDUserTower": MINDUserTower,
-    "B2ICapsule": Capsules,
+    "MaskNetModule": lambda block: record(block, models.MaskBlocks, **fields(block["mask_block"], models.MaskBlocks)),
+    "WuKongLayer": models.WukongLayer,
+    "MINDUserTower": models.MINDUserTower,
+    "B2ICapsule": models.Capsules,
     "GRContextualizedMLP": lambda block: block.choose("contextualized_mlp")[1]["hidden_dim"],
 }
 """The records of messages inside of models."""
@@ -135,7 +119,7 @@ def ranker(block: Block) -> dict[str, Any]:
     }
 
 
-def retriever_channel(tower: Block) -> HSTUChannel:
+def retriever_channel(tower: Block) -> models.HSTUChannel:
     """Return the channel of the user's tower of ``hstu_match``."""
     return _channel(tower["hstu"], tower["max_seq_len"], False, tower["input"])
 
@@ -156,7 +140,7 @@ def bit_labels(block: Block) -> tuple[Label, ...]:
     return tuple(found.values())
 
 
-def _channel(block: Block, max_seq_len: int, concat: bool, name: str | None = None) -> HSTUChannel:
+def _channel(block: Block, max_seq_len: int, concat: bool, name: str | None = None) -> models.HSTUChannel:
     """Return a channel; ``name``: that of a user's tower, which reads no candidates."""
     kind, preprocessor = block["input_preprocessor"].choose("input_preprocessor")
     if (kind == "uih_preprocessor") != (name is not None):
@@ -171,7 +155,7 @@ def _channel(block: Block, max_seq_len: int, concat: bool, name: str | None = No
     if name is not None and own is not None and own != name:
         block.fail(f"must be the input of the tower, '{name}'; remove it", "name")
     return block.make(
-        HSTUChannel,
+        models.HSTUChannel,
         stu=_stu(block, max_seq_len),
         name=name or own or "uih",
         content=None if name is not None else _content(preprocessor),
@@ -182,7 +166,7 @@ def _channel(block: Block, max_seq_len: int, concat: bool, name: str | None = No
     )
 
 
-def _stu(block: Block, max_seq_len: int) -> STU:
+def _stu(block: Block, max_seq_len: int) -> models.STU:
     stu, places = block["stu"], block["positional_encoder"]
     of_times = ("num_time_buckets", "time_bucket_fn", "time_bucket_increments")
     if not places["use_time_encoding"]:
@@ -191,22 +175,24 @@ def _stu(block: Block, max_seq_len: int) -> STU:
         places.fail("is required with use_time_encoding: at least 1", "num_time_buckets")
     return record(
         stu,
-        STU,
+        models.STU,
         scaling_seqlen=max_seq_len if stu["scaling_seqlen"] < 0 else stu["scaling_seqlen"],
-        **fields(places, STU, () if places["use_time_encoding"] else of_times),
-        **fields(block, STU),
+        **fields(places, models.STU, () if places["use_time_encoding"] else of_times),
+        **fields(block, models.STU),
         truncation_split_layer=block["attn_truncation_split_layer"] or None,
         truncation_tail_len=block["attn_truncation_tail_len"] or None,
     )
 
 
-def _content(block: Block) -> Content:
+def _content(block: Block) -> models.Content:
     kind, chosen = block["content_encoder"].choose("content_encoder")
     hidden_dim = _converted(block["content_mlp"])
-    return block.make(Content, hidden_dim, kind.removesuffix("_content_encoder"), **fields(chosen, Content))
+    return block.make(
+        models.Content, hidden_dim, kind.removesuffix("_content_encoder"), **fields(chosen, models.Content)
+    )
 
 
-def _actions(block: Block) -> Actions | None:
+def _actions(block: Block) -> models.Actions | None:
     if block["action_encoder"] is None:
         if block["action_mlp"] is not None:
             block["action_mlp"].note_all("there is no action_encoder")
@@ -214,11 +200,11 @@ def _actions(block: Block) -> Actions | None:
     if block["action_mlp"] is None:
         block.fail("is required with action_encoder", "action_mlp")
     _, chosen = block["action_encoder"].choose("action_encoder")
-    return record(chosen, Actions, hidden_dim=_converted(block["action_mlp"]))
+    return record(chosen, models.Actions, hidden_dim=_converted(block["action_mlp"]))
 
 
-def _periods(block: Block) -> tuple[TimePeriod, ...]:
+def _periods(block: Block) -> tuple[models.TimePeriod, ...]:
     units, counts = block["time_duration_period_units"], block["time_duration_units_per_period"]
     if len(units) != len(counts):
         block.fail(f"must be as many as time_duration_period_units, {len(units)}", "time_duration_units_per_period")
-    return tuple(block.make(TimePeriod, unit, count) for unit, count in zip(units, counts, strict=True))
+    return tuple(block.make(models.TimePeriod, unit, count) for unit, count in zip(units, counts, strict=True))

@@ -15,19 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.checkpoint import (
-    Damaged,
-    Key,
-    MovedRows,
-    Saved,
-    Vanished,
-    ids_of,
-    passed_over,
-    placed,
-    plain,
-    rows_of,
-    unnamed,
-)
+from sparrow import checkpoint
 from sparrow.config import WIDE, Config, ConfigError, Problem, StartFrom
 from sparrow.data import Feature
 from sparrow.embedding import SavedIds
@@ -46,23 +34,23 @@ def started(program: Program, start: StartFrom, log: LogLine) -> TrainState:
     for saved in opened(start.folder, start.step, log):
         try:
             return _Start(program, start, saved).state(log)
-        except Vanished:
+        except checkpoint.Vanished:
             continue
-        except Damaged as error:
+        except checkpoint.Damaged as error:
             if start.step is not None:
                 raise
-            log(passed_over(saved.step, error))
+            log(checkpoint.passed_over(saved.step, error))
     raise all_damaged(start.folder)
 
 
 class _Start:
     """The sources of tables and parameters. All mismatches are raised as one `ConfigError`."""
 
-    def __init__(self, program: Program, start: StartFrom, saved: Saved) -> None:
+    def __init__(self, program: Program, start: StartFrom, saved: checkpoint.Saved) -> None:
         self.program, self.start, self.saved = program, start, saved
         self.problems: list[Problem] = []
         self.fresh = program.allocated()
-        self.rows = rows_of(program.embedder, self.fresh.optimizer.embedding)
+        self.rows = checkpoint.rows_of(program.embedder, self.fresh.optimizer.embedding)
         self.leaves = named_leaves(self.fresh.parts())
         self.arrays = saved.arrays()
         self.ids: dict[str, SavedIds] = {}
@@ -77,7 +65,9 @@ class _Start:
         here = {tables[key]: str(self.rows[key].array.dtype) for key in tables}
         log_dtypes(here, self.saved, log)
         taken = {name: self.arrays[old] for name, old in leaves.items()}
-        others = unnamed(self.fresh.parts(), {name: plain(leaf) for name, leaf in self.leaves.items()} | taken)
+        others = checkpoint.unnamed(
+            self.fresh.parts(), {name: checkpoint.plain(leaf) for name, leaf in self.leaves.items()} | taken
+        )
         embedder, embedding = self.program.embedder, self.fresh.optimizer.embedding
         others = embedder.on_its_devices(others)
         sources: dict[str, Any] = {**self.moved}
@@ -86,11 +76,13 @@ class _Start:
             embedding, of_ids = embedder.with_ids(embedding, self.ids)
             sources |= of_ids
 
-        def read(key: Key) -> MovedRows:
+        def read(key: checkpoint.Key) -> checkpoint.MovedRows:
             fresh = new[key.table][key.slot or ""] if key.table in new else None
-            return MovedRows(self.saved.rows(tables[key]), self.rows[key].num_rows, sources.get(key.table), fresh)
+            return checkpoint.MovedRows(
+                self.saved.rows(tables[key]), self.rows[key].num_rows, sources.get(key.table), fresh
+            )
 
-        embedding = placed(embedder, embedding, list(tables), read)
+        embedding = checkpoint.placed(embedder, embedding, list(tables), read)
         for name, source in self.moved.items():
             log(f"table '{name}': {(source >= 0).sum():,} rows are of known ids, {(source < 0).sum():,} start fresh")
         parameters = sum(name.startswith(PARAMS) for name in leaves)
@@ -99,13 +91,13 @@ class _Start:
         log(f"starting from {self.saved.path}: {counts}{beside}; left fresh: {self._left(tables, leaves)}")
         return TrainState.joined(embedding, others)
 
-    def _tables(self) -> Iterator[tuple[Key, Key]]:
+    def _tables(self) -> Iterator[tuple[checkpoint.Key, checkpoint.Key]]:
         """Yield the keys of rows here and in the checkpoint."""
         names = [key.table for key in self.saved.tables if key.slot is None]
         for key, rows in self.rows.items():
             if self._skips(key.table) or (key.slot is not None and not self.start.optimizer):
                 continue
-            old = Key(self.start.tables.get(key.table, key.table), key.slot)
+            old = checkpoint.Key(self.start.tables.get(key.table, key.table), key.slot)
             if old not in self.saved.tables:
                 near = nearest(old.table, names) if old.slot is None else "the rule is another one"
                 self._problem("tables", f"the checkpoint has no {old} for {key}: {near}; map it, or add it to skip")
@@ -123,12 +115,12 @@ class _Start:
             else:
                 yield key, old
 
-    def _fits(self, key: Key, old: Key, shape: tuple[int, ...]) -> bool:
+    def _fits(self, key: checkpoint.Key, old: checkpoint.Key, shape: tuple[int, ...]) -> bool:
         """Whether the rows have the same shape; a dynamic table may have another number of them here."""
         held = self.saved.tables[old].shape
         return held == ((held[0], *shape[1:]) if key.table in dynamic(self.program) else shape)
 
-    def _is_moved(self, key: Key, old: Key, shape: tuple[int, ...]) -> bool:
+    def _is_moved(self, key: checkpoint.Key, old: checkpoint.Key, shape: tuple[int, ...]) -> bool:
         """Return whether ids have other rows here, and known ones take theirs along; ``moved`` then has them."""
         held = self.saved.tables[old].shape
         if key.table in dynamic(self.program) or held[1:] != shape[1:]:
@@ -164,7 +156,7 @@ class _Start:
         if table not in dynamic(self.program):
             return f"table '{old}' of the checkpoint has a dynamic vocabulary, '{table}' has none" if was else None
         try:
-            self.ids[table] = ids_of(self.arrays, old).unused()
+            self.ids[table] = checkpoint.ids_of(self.arrays, old).unused()
             self.program.embedder.with_ids(self.fresh.optimizer.embedding, {table: self.ids[table]})
         except ValueError as error:
             return str(error)
@@ -228,7 +220,7 @@ class _Start:
     def _problem(self, field: str, text: str) -> None:
         self.problems.append(Problem(("train", "start_from", field), text))
 
-    def _left(self, tables: Mapping[Key, Key], leaves: Mapping[str, str]) -> str:
+    def _left(self, tables: Mapping[checkpoint.Key, checkpoint.Key], leaves: Mapping[str, str]) -> str:
         fresh = [f"table '{key.table}'" for key in self.rows if key.slot is None and key not in tables]
         fresh += [path for path in self.params if PARAMS + path not in leaves]
         return ", ".join([*fresh, *([] if self.start.optimizer else ["the optimizer"])]) or "nothing"

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from flax import nnx
 
+from sparrow import retrieval
 from sparrow.config import Config, ConfigError, catalog_items, item_column, item_features, need, user_column
 from sparrow.data import DataError, Source, distinct_rows
 from sparrow.embedding import Sequence as Padded
@@ -22,18 +23,6 @@ from sparrow.files import AnyPath, Remote
 from sparrow.kernels import portable_attention
 from sparrow.models import Tiger
 from sparrow.registry import nearest
-from sparrow.retrieval import (
-    LEVEL,
-    CodeIndex,
-    Index,
-    ItemIndex,
-    Kind,
-    RowModel,
-    TreeIndex,
-    Where,
-    build_approximate,
-    build_tree,
-)
 from sparrow.runs.evaluating.predict_files import predict_table, source_like
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.runs.vectors.table_view import TableView
@@ -54,7 +43,7 @@ def item_index(
     id_column: str | None = None,
     attributes: Sequence[str] = (),
     batch_size: int | None = None,
-) -> Index:
+) -> retrieval.Index:
     """Return the items that are recommended; the arguments are those of `Run.item_index`."""
     data = need(program.config.data, "data")
     if data.tree is not None:
@@ -82,31 +71,35 @@ def item_index(
     chosen = table.select(list(attributes)) if attributes else None
     ids = table[key].combine_chunks() if isinstance(table[key], pa.ChunkedArray) else table[key]
     ids = ids.dictionary_decode() if pa.types.is_dictionary(ids.type) else ids
-    return ItemIndex(ids, vectors, attributes=chosen, item=own, user=user_column(config))
+    return retrieval.ItemIndex(ids, vectors, attributes=chosen, item=own, user=user_column(config))
 
 
-def with_approximate(program: Program, state: TrainState, index: Index, kind: Kind, recall: float = 0.95) -> ItemIndex:
+def with_approximate(
+    program: Program, state: TrainState, index: retrieval.Index, kind: retrieval.Kind, recall: float = 0.95
+) -> retrieval.ItemIndex:
     """Return the index with approximate search, judged by users of the data to train on."""
-    if not isinstance(index, ItemIndex):
+    if not isinstance(index, retrieval.ItemIndex):
         raise ConfigError("approximate search needs the vectors of two towers; trees and codes are searched by beam")
     data = need(program.config.data, "data")
     reader = data.train_events.open(data.train_events.column_names())
     some = reader.read(0, data.bad_rows).table.slice(0, QUERIES)
     queries = tower_vectors(program, state, "user", some, None)
-    return dataclasses.replace(index, approximate=build_approximate(index.vectors, kind, queries, recall=recall))
+    return dataclasses.replace(
+        index, approximate=retrieval.build_approximate(index.vectors, kind, queries, recall=recall)
+    )
 
 
 def recommendations(
     program: Program,
     state: TrainState,
-    index: Index,
+    index: retrieval.Index,
     users: Any,
     k: int,
     *,
     exclude_seen: bool,
     exclude: Sequence[Any] | None,
     allow: Any,
-    where: Where | None,
+    where: retrieval.Where | None,
     ranker: str | AnyPath | ExportedModel | None,
     candidates: int,
     batch_size: int | None,
@@ -123,7 +116,7 @@ def recommendations(
         seen = _seen(config, table[index.user], index.user, index.item)
         exclude = seen if exclude is None else [[*a, *(b or ())] for a, b in zip(seen, exclude, strict=True)]
     queries = table
-    if isinstance(index, ItemIndex):
+    if isinstance(index, retrieval.ItemIndex):
         _check_towers(program)
         queries = tower_vectors(program, state, "user", table, batch_size)
         if queries.shape[1] != index.vectors.shape[1]:
@@ -152,7 +145,7 @@ def _seen(config: Config, users: Any, user: str, item: str) -> list[list[Any]]:
 
 def _code_index(
     program: Program, state: TrainState, items: Any, id_column: str | None, attributes: Sequence[str]
-) -> CodeIndex:
+) -> retrieval.CodeIndex:
     """Return the codes of a catalog's items, and the model that searches them."""
     if items is None:
         raise ConfigError(
@@ -189,10 +182,10 @@ def _code_index(
     inputs = [columns[program.assembly.ids_of[name]] for name in model.codes.names]
     chosen = table.select(list(attributes)) if attributes else None
     found = {"attributes": chosen, "decode": decode, "inputs": inputs, "user": data.user_column}
-    return CodeIndex.of(table, item, CODES, **found)
+    return retrieval.CodeIndex.of(table, item, CODES, **found)
 
 
-def _tree_index(program: Program, state: TrainState, batch_size: int | None) -> TreeIndex:
+def _tree_index(program: Program, state: TrainState, batch_size: int | None) -> retrieval.TreeIndex:
     """Return the nodes of a config's tree, and the model that searches them."""
 
     def predict(rows: Any) -> dict[str, Any]:
@@ -200,10 +193,12 @@ def _tree_index(program: Program, state: TrainState, batch_size: int | None) -> 
         return {name: made[name].to_numpy() for name in program.config.tasks}
 
     read = list(dict.fromkeys(column for feature in program.assembly.features for column in feature.columns))
-    return dataclasses.replace(tree_of(program.config), model=RowModel(predict, read, list(program.config.tasks)))
+    return dataclasses.replace(
+        tree_of(program.config), model=retrieval.RowModel(predict, read, list(program.config.tasks))
+    )
 
 
-def tree_of(config: Config) -> TreeIndex:
+def tree_of(config: Config) -> retrieval.TreeIndex:
     """Return the tree of a config, or raise `ConfigError` where it has none that names parents."""
     data = need(config.data, "data")
     section: Any = data.tree
@@ -213,7 +208,7 @@ def tree_of(config: Config) -> TreeIndex:
     table = _rows(section.nodes, data.bad_rows)
     table = table.rename_columns([section.id_column if name == key else name for name in table.column_names])
     options = {"where": "data.tree.nodes", "user": data.user_column}
-    return TreeIndex.of(table, section.id_column, section.parent_column, **options)
+    return retrieval.TreeIndex.of(table, section.id_column, section.parent_column, **options)
 
 
 def tree_again(program: Program, state: TrainState, **options: Any) -> Any:
@@ -226,11 +221,11 @@ def tree_again(program: Program, state: TrainState, **options: Any) -> Any:
         raise ConfigError("none of data.tree.features looks the id of a node up in a table")
     leaves = pa.array(tree.is_leaf)
     ids, held = tree.ids.filter(leaves), tree.attributes
-    others = [] if held is None else [name for name in held.column_names if name != LEVEL]
+    others = [] if held is None else [name for name in held.column_names if name != retrieval.LEVEL]
     view = TableView(program, state, use.table)
     vectors = view.vectors(view.rows(ids.to_pylist(), own[0]))
     attributes = held.select(others).filter(leaves) if others else None
-    return build_tree(ids, vectors, item=tree.item, attributes=attributes, **options)
+    return retrieval.build_tree(ids, vectors, item=tree.item, attributes=attributes, **options)
 
 
 def _check_towers(program: Program) -> None:
