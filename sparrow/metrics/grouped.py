@@ -5,11 +5,13 @@ from __future__ import annotations
 import abc
 import concurrent.futures
 import dataclasses
+import os
 from typing import ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparrow.kernels.areas import GroupAreas, group_areas
 from sparrow.metrics.exact import BinaryRowMetric, count_scores, roc_areas
 from sparrow.metrics.inputs import NO_ROWS
 from sparrow.metrics.keys import owner
@@ -18,6 +20,7 @@ from sparrow.metrics.protocol import Result, register_metric
 from sparrow.metrics.rows import Columns, RowMetric, RowState, concatenate, length
 
 Summary = dict[str, float]  # adds up over disjoint sets of groups
+GroupValues = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 LARGE: Final = 2**16
 """Rows from which groups are summarized in `PARTS`."""
@@ -36,37 +39,34 @@ class GroupedMetric(RowMetric):
     _left_out: ClassVar[str]  # why groups are left out: the end of the sentence "every group ..."
 
     @abc.abstractmethod
-    def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _group_values(self, columns: Columns, groups: Codes) -> GroupValues:
         """Per group: its number, NaN where it has none, and its weight in the mean."""
 
     def summarize(self, state: RowState) -> Summary:
         """Summarize the rows for `finish`; summaries of disjoint groups add up."""
-        columns = concatenate(state.chunks)
         faults = dict(zip(("fault_0", "fault_1", "fault_2"), map(float, state.faults), strict=True))
-        if length(columns) < LARGE:
-            return {**self._summary(columns), **faults}
-        # Parts of all rows of some groups stay in the cache while they are sorted, each in a thread of its own.
-        with concurrent.futures.ThreadPoolExecutor(PARTS, "sparrow-metrics") as pool:
-            owners = np.concatenate(list(pool.map(_owners, state.chunks)))
-
-            def summary(part: int) -> Summary:
-                rows = np.flatnonzero(owners == part)
-                return self._summary({name: column[rows] for name, column in columns.items()})
-
-            parts = list(pool.map(summary, range(PARTS)))
+        parts = [_summary(*values) for values in self._in_parts(state.chunks)]
         return {**{name: sum(part[name] for part in parts) for name in parts[0]}, **faults}
 
-    def _summary(self, columns: Columns) -> Summary:
+    def _in_parts(self, chunks: tuple[Columns, ...]) -> list[GroupValues]:
+        """Return the numbers of groups and their weights, in parts."""
+        columns = concatenate(chunks)
+        if length(columns) < LARGE:
+            return [self._of_part(columns)]
+        # Parts of all rows of some groups stay in the cache while they are sorted, each in a thread of its own.
+        with concurrent.futures.ThreadPoolExecutor(PARTS, "sparrow-metrics") as pool:
+            owners = np.concatenate(list(pool.map(_owners, chunks)))
+
+            def values(part: int) -> GroupValues:
+                rows = np.flatnonzero(owners == part)
+                return self._of_part({name: column[rows] for name, column in columns.items()})
+
+            return list(pool.map(values, range(PARTS)))
+
+    def _of_part(self, columns: Columns) -> GroupValues:
         if not length(columns):
-            return {"total": 0.0, "weight": 0.0, "groups": 0.0, "left_out_groups": 0.0}
-        values, weights = self._group_values(columns, key_codes(columns["key_low"], columns.get("key_high")))
-        defined = ~np.isnan(values)
-        return {
-            "total": float((values[defined] * weights[defined]).sum()),
-            "weight": float(weights[defined].sum()),
-            "groups": float(defined.sum()),
-            "left_out_groups": float((~defined).sum()),
-        }
+            return np.zeros(0), np.zeros(0)
+        return self._group_values(columns, key_codes(columns["key_low"], columns.get("key_high")))
 
     def finish(self, summary: Summary) -> Result:
         """Return the result of a (total) summary."""
@@ -92,6 +92,16 @@ class GroupedMetric(RowMetric):
         parts = [{name: pieces[part] for name, pieces in split.items()} for part in range(processes)]
         faults = [state.faults, *(np.zeros_like(state.faults) for _ in range(processes - 1))]
         return [RowState((part,), fault) for part, fault in zip(parts, faults, strict=True)]
+
+
+def _summary(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Summary:
+    defined = ~np.isnan(values)
+    return {
+        "total": float((values[defined] * weights[defined]).sum()),
+        "weight": float(weights[defined].sum()),
+        "groups": float(defined.sum()),
+        "left_out_groups": float((~defined).sum()),
+    }
 
 
 def _owners(columns: Columns) -> NDArray[np.uint8]:
@@ -122,8 +132,16 @@ class GroupedAUC(GroupedMetric, BinaryRowMetric):
 
     _left_out = "has one class only"
 
-    def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        areas = roc_areas(count_scores(columns, groups))
+    def _in_parts(self, chunks: tuple[Columns, ...]) -> list[GroupValues]:
+        made = None
+        if sum(map(length, chunks)) >= LARGE:
+            made = group_areas(chunks, PARTS, len(os.sched_getaffinity(0)))
+        return super()._in_parts(chunks) if made is None else list(map(self._averaged, made))
+
+    def _group_values(self, columns: Columns, groups: Codes) -> GroupValues:
+        return self._averaged(roc_areas(count_scores(columns, groups)))
+
+    def _averaged(self, areas: GroupAreas) -> GroupValues:
         shares = {
             "uniform": np.ones_like(areas.area),
             "impressions": areas.positive + areas.negative,

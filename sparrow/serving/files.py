@@ -94,8 +94,8 @@ def _together(tables: Iterable[Any]) -> Iterator[Any]:
 class Predicted(Generic[T]):
     """The results of ``finish(compute(prepare(batch)))`` for all rows of a source, opened and checked.
 
-    ``prepare`` runs ahead in threads of its own. ``compute`` starts the work on a batch; ``finish`` is called after
-    that of `AHEAD` more.
+    ``prepare`` runs ahead in threads of its own. ``compute`` starts the work on a batch, or on several that
+    ``together`` joins; ``finish`` is called after that of `AHEAD` more.
 
     Attributes:
       reader: the opened source.
@@ -111,18 +111,19 @@ class Predicted(Generic[T]):
         columns: Sequence[str],
         batch_size: int,
         finish: Callable[[Any], Arrays] = lambda made: made,
+        together: Callable[[Iterator[T]], Iterator[Any]] = lambda batches: batches,
     ) -> None:
         self._source, self._prepare, self._compute, self._batch_size = source, prepare, compute, batch_size
-        self._finish = finish
+        self._finish, self._together = finish, together
         self._converter = Converter(features, (), (), ())
         self.reader = _opened_for_model(source, self._converter.columns)
         self.kept = _Columns(source, columns)
 
     def tables(self) -> Generator[Any, None, None]:
-        """Yield one Arrow table per batch, at least one: columns of the source, and the results."""
+        """Yield Arrow tables, at least one: columns of the source, and the results."""
         made_of = _batches(self._source, self._converter, self.reader, self._batch_size, self._prepare)
         with contextlib.closing(made_of) as batches:  # type: ignore[type-var]
-            for started in behind(map(self._compute, batches), AHEAD):
+            for started in behind(map(self._compute, self._together(batches)), AHEAD):
                 made = cut_to_candidates(self._finish(started))
                 yield self.kept.beside(made)
 

@@ -9,7 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparrow import runs
+from sparrow.runs.evaluating.evaluation import Evaluator
+from sparrow.runs.evaluating.predict_files import predict
 from sparrow.runs.loop.staging import calls_of
+from sparrow.runs.step import calls
 from tests.runs import test_guards
 from tests.runs.cases import NAMES, case
 from tests.runs.test_resuming import lines
@@ -114,3 +117,34 @@ def test_the_step_that_is_not_finite_is_found_in_its_call(tmp_path):
     good = test_guards.quiet(test_guards.config(tmp_path / "bad.parquet", "train.steps=12"))
     _, state = runs.load(tmp_path / "run")
     assert_same_bits(good.state, state)
+
+
+def judged(bags, file, most, monkeypatch, *overrides):
+    """All that evaluation and prediction give with ``most`` batches a call, and the batches of the calls."""
+    monkeypatch.setattr(runs.Program, "batches_per_call", lambda *_: most)
+    taken = []
+    for module in ("evaluation", "predict_files"):
+        monkeypatch.setattr(
+            f"sparrow.runs.evaluating.{module}.in_calls",
+            lambda *given: (taken.append(len(call)) or call for call in calls.in_calls(*given)),
+        )
+    metrics = "tasks.click.metrics=[auc, exact_auc, {name: grouped_auc, group_by: id_1}]"
+    program = runs.Program.of(case(metrics, f"data.evaluate={{name: parquet, path: {bags}}}", *overrides))
+    state, evaluator, said = program.init(), Evaluator(program), []
+    results = evaluator(state, said.append)
+    assert predict(program, state, str(bags), file) == 1500
+    return (results, evaluator.curves, evaluator.examples, said, pq.read_table(file).to_pydict()), taken
+
+
+@pytest.mark.parametrize("override", ["evaluate.log_every_steps=4", "evaluate.steps=7", "data.threads=2"])
+def test_evaluation_and_prediction_with_several_batches_in_a_call(bags, tmp_path, monkeypatch, override):
+    """Batches grow on their way, and the last one is short: the numbers of one batch at a time, and its log."""
+    options = ("evaluate.batch_size=128", override)
+    alone, ones = judged(bags, tmp_path / "one.parquet", 1, monkeypatch, *options)
+    both, several = judged(bags, tmp_path / "several.parquet", 8, monkeypatch, *options)
+    assert both == alone
+    assert set(ones) == {1}
+    assert sum(several) == sum(ones)
+    assert max(several) == 8
+    if "log" in override:
+        assert [line.split()[2] for line in alone[3]] == ["4", "8", "12"]

@@ -73,7 +73,7 @@ def test_predictions_are_those_before_the_update(clicks):
     program = Program.of(small)
     state = program.init()
     batch = next(iter(train_pipeline(small, program.preparer(use="train"))))
-    made = np.asarray(program.predictions(state.optimizer, state.rest, batch.feed)["click"])
+    made = np.asarray(program.predictions(state.optimizer, state.rest, (batch.feed,))["click"])
     labels = np.asarray(batch.feed.columns["label"])
     expected = {"auc": metrics.AUC(), "normalized_entropy": metrics.NormalizedEntropy()}
     first, second = windows(clicks / "run")

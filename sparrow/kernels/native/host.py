@@ -42,12 +42,14 @@ SIGNATURES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "search": {"sparrow_search": "- pnpnnnnpppnpp"},
     "quantized": {"sparrow_fill_rows": "- pnpnpn"},
+    "areas": {"sparrow_group_areas": "n pnnnppppp"},
 }
 """By library and function, its result and its arguments: n a number, u an unsigned one, t text, p memory, - nothing."""
 WORK: Final = {
     "feed": "batches are prepared",
     "search": "rows are searched",
     "quantized": "rows of exports are read",
+    "areas": "grouped AUC is computed",
 }
 """By library, its work, which slower code does where there is no compiler."""
 

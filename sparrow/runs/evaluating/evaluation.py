@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
 import jax
@@ -24,6 +25,7 @@ from sparrow.optimizer import OptimizerState
 from sparrow.runs.evaluating.catalog import Catalog, Gathered
 from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.together import Batches, Requests, Together, batches_of
+from sparrow.runs.step.calls import filled_up, in_calls, one_by_one, without_padding
 from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.on_mesh import for_this_host, kept_everywhere, summed_in_order
 from sparrow.runs.step.program import Program, TrainState
@@ -45,7 +47,7 @@ LOSS = "loss"
 CALIBRATED: Final = "calibrated_log_loss"
 """The log loss of probabilities that are scaled by the same rows."""
 AHEAD: Final = 4
-"""Batches that the device is given before the host takes the results of the first."""
+"""Calls that the device is given before the host waits for the results of the first."""
 TOGETHER: Final = 2**17
 """Rows that exact metrics get at once: many small batches take many short calls."""
 
@@ -79,6 +81,11 @@ class Evaluator:
         self.prepare = program.preparer()
         self.pipeline = self.opened(program.config)
         self._every = program.config.evaluate.log_every_steps
+        most = (
+            1 if self.pipeline.stream is not None else program.batches_per_call(prediction_batch_size(program.config))
+        )
+        # A line comes after a call.
+        self._most = max(n for n in range(1, most + 1) if self._every is None or self._every % n == 0)
         self._checked = False
         self.catalog = None if catalog_of(program.config) is None else Catalog(program)
 
@@ -116,38 +123,48 @@ class Evaluator:
         host = self.scores.init_host()
         # The states of metrics, of charts, the sum of losses and its number of rows.
         sums = self.program.embedder.on_its_devices((self.scores.init(), self._quality.init(), jnp.zeros(2)))
-        examples = 0
+        examples, number = 0, 0
         rows = Gathered([], [], [])
+        held: list[tuple[Any, Any]] = []  # the scores and keys of calls
 
-        def started() -> Generator[tuple[Any, Any, Prepared], None, None]:
-            """Start the work on each batch; the device has a few at a time."""
-            nonlocal sums, examples
+        def started() -> Generator[tuple[Any, Any, Sequence[Prepared]], None, None]:
+            """Start the work on each call; the device has a few at a time."""
+            nonlocal sums, examples, number
             with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
-                for count, prepared in enumerate(itertools.islice(batches, self.program.config.evaluate.steps), 1):
+                for call in in_calls(itertools.islice(batches, self.program.config.evaluate.steps), self._most):
                     if interrupted():
                         raise EvaluationInterrupted
                     if not self._checked:
-                        self.program.check(state, prepared.feed, self.scores)
+                        self.program.check(state, call[0].feed, self.scores)
                         self._checked = True
-                    keys = self._own_keys(prepared)
-                    sums, done, *arrays = self._update(sums, optimizer, state.rest, prepared.feed, keys)
-                    examples += prepared.examples
-                    if log is not None and self._every is not None and count % self._every == 0:
-                        log(f"eval   batch {count}  examples {examples:,}  loss {self._mean(sums[2], examples):.4g}")
+                    keys, count = self._own_keys(call[0]), np.int32(len(call))
+                    feeds = filled_up(call, self._most)
+                    sums, done, *arrays = self._update(sums, optimizer, state.rest, feeds, count, keys)
+                    examples += sum(prepared.examples for prepared in call)
+                    number += len(call)
+                    if log is not None and self._every is not None and number % self._every == 0:
+                        log(f"eval   batch {number}  examples {examples:,}  loss {self._mean(sums[2], examples):.4g}")
                     for array in jax.tree.leaves((done, arrays)):
                         array.copy_to_host_async()
-                    yield done, arrays, prepared
+                    yield done, arrays, call
 
-        held: list[tuple[Any, Any]] = []  # the scores and keys of batches
-        with contextlib.closing(started()) as begun:
-            for done, arrays, prepared in behind(begun, AHEAD):
-                np.asarray(done)  # waits for it
-                (scored, query), keys = _of_examples(arrays, prepared)
-                held.append((scored, keys))
-                if len(held) * prepared.feed.size >= TOGETHER:
-                    host, held = self._judged(host, held), []
-                if self.catalog is not None:
-                    self.catalog.add(rows, query, keys)
+        def take(done: Any, arrays: Any, call: Sequence[Prepared]) -> None:
+            """Take the results of a call into the exact metrics."""
+            nonlocal host, held
+            np.asarray(done)  # waits for it
+            (scored, query), keys = self._of_examples(arrays, call)
+            held.append((scored, keys))
+            if len(held) * len(call) * call[0].feed.size >= TOGETHER:
+                host, held = self._judged(host, held), []
+            if self.catalog is not None:
+                self.catalog.add(rows, query, keys)
+
+        with (
+            concurrent.futures.ThreadPoolExecutor(1, "sparrow-metrics") as thread,
+            contextlib.closing(started()) as begun,
+        ):
+            for taken in behind((thread.submit(take, *results) for results in begun), AHEAD):
+                taken.result()
         host = self._judged(host, held)
         device, counts, total = sums
         self.curves, self.examples = self._quality.plain(counts), examples
@@ -159,6 +176,24 @@ class Evaluator:
         if self.catalog is not None:
             results |= self.catalog.results(rows, optimizer, state.rest, log)
         return results
+
+    def _of_examples(self, arrays: Any, call: Sequence[Prepared]) -> tuple[Any, dict[str, npt.NDArray[np.int64]]]:
+        """Return the scores and queries of a call without the rows of padding, and the keys of its examples."""
+        *scored, keys, marks = arrays
+        size = call[0].feed.size
+        if marks is None:
+            examples = [prepared.examples for prepared in call]
+            kept = jax.tree.map(lambda rows: without_padding(np.asarray(rows), examples, size, self._most), scored)
+            parts = [prepared.keys for prepared in call]
+            return kept, parts[0] if len(parts) == 1 else {
+                name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+            }
+        there = np.asarray(marks) > 0  # every process has its padding behind its rows
+        held = {name: np.asarray(halves).view(np.int64)[:, 0][there] for name, halves in keys.items()}
+        if there.all():
+            return scored, held
+        # An example may have several rows: its candidates.
+        return jax.tree.map(lambda rows: np.asarray(rows)[np.repeat(there, len(rows) // len(there))], scored), held
 
     def _judged(self, host: States, held: list[tuple[Any, Any]]) -> States:
         """Return the states of the exact metrics with the scores and keys of some batches."""
@@ -202,39 +237,28 @@ class Evaluator:
 
     @functools.cached_property
     def _update(self) -> Compiled:
-        def update(
-            sums: tuple[States, States, jax.Array], state: OptimizerState, rest: Any, feed: Feed, keys: Any
-        ) -> Any:
+        def update(sums: Any, state: OptimizerState, rest: Any, feeds: tuple[Feed, ...], count: Any, keys: Any) -> Any:
+            size = feeds[0].size
+
             def measured(sums: tuple[States, States, jax.Array], outputs: Any, columns: Any) -> Any:
                 states, counts, total = sums
                 loss, _ = total_loss(self.program.config.tasks, outputs, columns)
                 states = self.scores.update(states, outputs, columns)
-                rows = judged_rows(self.program.config.tasks, outputs, columns, feed.size)
+                rows = judged_rows(self.program.config.tasks, outputs, columns, size)
                 return states, self._quality.update(counts, outputs, columns), total + jnp.stack([rows * loss, rows])
 
-            outputs = self.program.outputs(state, rest, feed)
-            measure = summed_in_order(self.program.embedder, measured, feed.size)
-            summed = kept_everywhere(self.program.embedder, measure(sums, outputs, feed.columns))
-            query = None if self.catalog is None else outputs[TOWERS["user"]]
-            marks = feed.columns[IS_EXAMPLE] if self.prepare.has_own_rows else None
-            arrays = summed[2][1], self.scores.for_host(outputs, feed.columns), query, keys, marks
-            return summed, *for_this_host(self.program.embedder, arrays)
+            def of_batch(sums: Any, feed: Feed) -> Any:
+                outputs = self.program.outputs(state, rest, feed)
+                measure = summed_in_order(self.program.embedder, measured, size)
+                summed = kept_everywhere(self.program.embedder, measure(sums, outputs, feed.columns))
+                query = None if self.catalog is None else outputs[TOWERS["user"]]
+                marks = feed.columns[IS_EXAMPLE] if self.prepare.has_own_rows else None
+                return summed, (self.scores.for_host(outputs, feed.columns), query, marks)
+
+            summed, (scored, query, marks) = one_by_one(of_batch, sums, feeds, count)
+            return summed, *for_this_host(self.program.embedder, (summed[2][1], scored, query, keys, marks))
 
         return Compiled("evaluation", update, batch=3, donate=(0,))
-
-
-def _of_examples(arrays: Any, prepared: Prepared) -> tuple[Any, dict[str, npt.NDArray[np.int64]]]:
-    """Return the scores and queries of a batch without the rows of padding, and the keys of its examples."""
-    *scored, keys, marks = arrays
-    if marks is not None:  # every process has its padding behind its rows
-        there = np.asarray(marks) > 0
-        held = {name: np.asarray(halves).view(np.int64)[:, 0][there] for name, halves in keys.items()}
-    else:
-        there, held = np.arange(prepared.feed.size) < prepared.examples, prepared.keys
-    if there.all():
-        return scored, held
-    # An example may have several rows: its candidates.
-    return jax.tree.map(lambda rows: np.asarray(rows)[np.repeat(there, len(rows) // len(there))], scored), held
 
 
 def used_in_evaluation(config: Config, state: OptimizerState, ema: bool | None = None) -> OptimizerState:

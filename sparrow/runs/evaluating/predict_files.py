@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from sparrow.feed import MeshBatch, Prepared
 from sparrow.files import AnyPath
 from sparrow.runs.evaluating.evaluation import prediction_batch_size, used_in_evaluation
 from sparrow.runs.loop.together import agreed
+from sparrow.runs.step.calls import filled_up, in_calls, without_padding
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.serving.files import Predicted, write
 
@@ -45,10 +46,11 @@ def predict(
       columns: columns of the source to keep besides the predictions; ``"new=old"`` keeps one under another name.
       batch_size: rows at a time; by default, as in evaluation.
     """
-    prepare, compute, finish = computing(program, state)
+    size = batch_size or prediction_batch_size(program.config)
+    prepare, together, compute, finish = computing(program, state, size)
     with tempfile.TemporaryDirectory() if not processes.is_first() else contextlib.nullcontext() as aside:
-        given = source_like(program.config, source), program.assembly.features, prepare, compute, columns
-        predicted = Predicted(*given, batch_size or prediction_batch_size(program.config), finish)
+        given = source_like(program.config, source), program.assembly.features, prepare, compute, columns, size
+        predicted = Predicted(*given, finish, together)
         # The first process writes the file.
         return write(output if aside is None else Path(aside) / "predictions", predicted)
 
@@ -65,7 +67,8 @@ def predict_table(
 
     ``needed``: the features that are read; all others are missing in every row. None: all are read.
     """
-    prepare, compute, finish = computing(program, state)
+    size = batch_size or prediction_batch_size(program.config)
+    prepare, together, compute, finish = computing(program, state, size)
     features = program.assembly.features
     if needed is not None:
         features = tuple(own for own in features if any(each.name in needed for each in own.outputs))
@@ -75,8 +78,9 @@ def predict_table(
         prepare if needed is None else lambda batch: prepare(program.completed(batch)),
         compute,
         (),
-        batch_size or prediction_batch_size(program.config),
+        size,
         finish,
+        together,
     )
     with contextlib.closing(predicted.tables()) as tables:
         return pa.concat_tables(tables)
@@ -87,24 +91,34 @@ def source_like(config: Config, source: Any) -> Source:
     return source_of(source, *(() if config.data is None else (config.data.train, config.data.evaluate)))
 
 
-def computing(
-    program: Program, state: TrainState
-) -> tuple[Callable[..., Any], Callable[..., Any], Callable[[Any], dict[str, np.ndarray[Any, Any]]]]:
-    """Return the functions from a batch to a prepared one, from that to its predictions on the way, and to these."""
+class Computing(NamedTuple):
+    """Functions from batches to their predictions: they are prepared, go in calls, are on the way, and are there."""
+
+    prepare: Callable[..., Any]
+    together: Callable[[Iterable[Any]], Iterator[Any]]
+    start: Callable[[Any], Any]
+    finish: Callable[[Any], dict[str, np.ndarray[Any, Any]]]
+
+
+def computing(program: Program, state: TrainState, batch_size: int) -> Computing:
+    """Return the functions for batches of ``batch_size``."""
     optimizer = used_in_evaluation(program.config, state.optimizer)
     preparer = program.preparer(use="predict")
+    most = program.batches_per_call(batch_size)
 
-    def started(prepared: Prepared) -> tuple[Any, int]:
-        made = program.predictions(optimizer, state.rest, prepared.feed)
+    def agreed_first(routed: Iterable[MeshBatch]) -> Iterator[Prepared]:
+        return (preparer.finish(agreed(preparer, own)) for own in routed)
+
+    def started(call: tuple[Prepared, ...]) -> tuple[Any, list[int], int]:
+        made = program.predictions(optimizer, state.rest, filled_up(call, most))
         for array in made.values():
             array.copy_to_host_async()
-        return made, prepared.examples
+        return made, [prepared.examples for prepared in call], call[0].feed.size
 
-    def agreed_first(routed: MeshBatch) -> tuple[Any, int]:
-        return started(preparer.finish(agreed(preparer, routed)))
+    def finished(started: tuple[Any, list[int], int]) -> dict[str, np.ndarray[Any, Any]]:
+        made, examples, size = started
+        return {name: without_padding(np.asarray(rows), examples, size, most) for name, rows in made.items()}
 
-    def finished(started: tuple[Any, int]) -> dict[str, np.ndarray[Any, Any]]:
-        made, examples = started
-        return {name: np.asarray(rows)[:examples] for name, rows in made.items()}
-
-    return (preparer, started, finished) if processes.count() == 1 else (preparer.route, agreed_first, finished)
+    if processes.count() == 1:
+        return Computing(preparer, lambda batches: in_calls(batches, most), started, finished)
+    return Computing(preparer.route, lambda batches: in_calls(agreed_first(batches), most), started, finished)

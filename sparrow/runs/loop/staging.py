@@ -8,11 +8,9 @@ import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
-
 from sparrow.feed import Pipeline, Prepared
 from sparrow.runs.loop.together import Together
+from sparrow.runs.step.calls import kind
 
 
 class Taken(NamedTuple):
@@ -101,8 +99,7 @@ def calls_of(steps: Iterable[Taken], most: int, until_pause: Callable[[], int]) 
 
 def _kind(taken: Taken) -> tuple[Any, ...]:
     """Return the facts that the steps of a call have in common."""
-    arrays, structure = jax.tree.flatten([prepared.feed for prepared in taken.batches])
-    return taken.epoch, structure, *map(np.shape, arrays)
+    return taken.epoch, *kind([prepared.feed for prepared in taken.batches])
 
 
 def until_due(step: int, every: Iterable[int | None]) -> int | None:

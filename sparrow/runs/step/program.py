@@ -21,6 +21,7 @@ from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, funct
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
 from sparrow.runs.recorded.traffic import Traffic
+from sparrow.runs.step.calls import one_by_one
 from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.memory import refuse_large_layers, refuse_large_tables
 from sparrow.runs.step.on_mesh import for_this_host, kept_everywhere, mesh_of
@@ -144,10 +145,16 @@ class Program:
         if train.steps_per_call is not None:
             return train.steps_per_call
         by_time = data is not None and (isinstance(data.train, Growing) or data.time_column is not None)
-        if jax.default_backend() == "cpu" or self.embedder.shards is not None or train.pipeline == "stale" or by_time:
+        if train.pipeline == "stale" or by_time:
             return 1
-        most = max(1, min(MOST_IN_CALL, IN_CALL // (train.batch_size * train.accumulate)))
+        most = self.batches_per_call(train.batch_size * train.accumulate)
         return max((n for n in range(2, most + 1) if train.log_every_steps % n == 0), default=most)
+
+    def batches_per_call(self, examples: int) -> int:
+        """Return the batches of a call on this device, of ``examples`` each, where nothing is due between them."""
+        if jax.default_backend() == "cpu" or self.embedder.shards is not None:
+            return 1
+        return max(1, min(MOST_IN_CALL, IN_CALL // examples))
 
     @functools.cached_property
     def train_scores(self) -> Scores:
@@ -155,11 +162,13 @@ class Program:
 
     @functools.cached_property
     def predictions(self) -> Compiled:
-        """From the optimizer's state, the rest and a batch to the predictions, by column; compiled once."""
+        """From the optimizer's state, the rest and a call's batches to the predictions, by column; compiled once."""
 
-        def predicted(optimizer: OptimizerState, rest: Any, feed: Feed) -> dict[str, jax.Array]:
-            made = predictions(self.config.tasks, self.outputs(optimizer, rest, feed))
-            everywhere: dict[str, jax.Array] = for_this_host(self.embedder, made)
+        def predicted(optimizer: OptimizerState, rest: Any, feeds: tuple[Feed, ...]) -> dict[str, jax.Array]:
+            def of_batch(_: None, feed: Feed) -> tuple[None, dict[str, jax.Array]]:
+                return None, predictions(self.config.tasks, self.outputs(optimizer, rest, feed))
+
+            everywhere: dict[str, jax.Array] = for_this_host(self.embedder, one_by_one(of_batch, None, feeds, 0)[1])
             return everywhere
 
         return Compiled("prediction", predicted, batch=2)

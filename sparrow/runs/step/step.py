@@ -21,6 +21,7 @@ import numpy as np
 from sparrow.embedding import EmbeddingState, PackedBatch, RowGrads
 from sparrow.feed import Feed, Prepared, alike, placed
 from sparrow.runs.loop.staging import Taken
+from sparrow.runs.step.calls import scanned
 from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.on_mesh import kept_everywhere, on_host, summed_in_order
 from sparrow.runs.step.program import Program, TrainState
@@ -117,14 +118,13 @@ class Steps:
 
         def steps(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array) -> tuple[TrainState, Report, History]:
             each = len(feeds) // count  # micro-batches of a step
-            own = [tuple(feed.alone() for feed in feeds[first : first + each]) for first in range(0, len(feeds), each)]
+            own = [feeds[first : first + each] for first in range(0, len(feeds), each)]
 
             def body(carried: tuple[TrainState, jax.Array], feeds: tuple[Feed, ...]) -> Any:
                 state, report, _ = step(carried[0], feeds, carried[1])
                 return (state, report.go), report
 
-            stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *own)
-            (state, _), reports = jax.lax.scan(body, (state, go), stacked)
+            (state, _), reports = scanned(body, (state, go), own)
             last: Report = jax.tree.map(lambda array: array[-1], reports)
             return state, last, History(reports.loss, reports.go)
 

@@ -1,0 +1,215 @@
+// Areas under the ROC curves of groups of rows: rows are sorted by key, then by score, and each group is summed once.
+//
+// Rows go to parts by a hash of their keys, so that threads share the groups. A part is sorted by the first bits of
+// its keys to buckets that fit the cache, and a bucket by its other bits, from the last byte to the first.
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <new>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int64_t BLOCK = 1 << 17;   // rows that a thread takes at a time
+constexpr int64_t BUCKET = 1 << 12;  // rows of a bucket, in the mean
+constexpr int MOST_BITS = 11;        // of the number of a bucket
+constexpr int64_t FEW = 48;          // rows that are inserted one by one
+
+struct Chunk {
+  const float* predictions;
+  const uint8_t* labels;
+  const float* weights;  // null: 1 each
+  const uint64_t* keys;
+  int64_t rows;
+};
+
+struct Row {
+  uint64_t key;
+  uint32_t score;  // compares as the prediction does
+  float weight;    // of a positive row; its negative, of a negative one
+
+  bool operator<(const Row& other) const { return key != other.key ? key < other.key : score < other.score; }
+  uint32_t byte(int number) const {  // from the last one: 4 of the score, then 8 of the key
+    return static_cast<uint32_t>(number < 4 ? score >> 8 * number : key >> 8 * (number - 4)) & 255;
+  }
+};
+
+struct Areas {
+  double *area, *positive, *negative;
+};
+
+// `sparrow.metrics.keys.owner`.
+uint64_t owner(uint64_t key, uint64_t parts) {
+  constexpr uint64_t MIX = 0x9E3779B97F4A7C15;
+  uint64_t mixed = key * MIX;
+  mixed ^= mixed >> 32;
+  return ((mixed * MIX) >> 33) % parts;
+}
+
+uint32_t ordered(float prediction) {
+  const float positive_zero = prediction + 0.0f;
+  uint32_t bits;
+  std::memcpy(&bits, &positive_zero, 4);
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+void sort_bucket(Row* rows, Row* space, int64_t count) {
+  if (count <= FEW) {
+    for (int64_t i = 1; i < count; ++i) {
+      const Row row = rows[i];
+      int64_t at = i;
+      for (; at > 0 && row < rows[at - 1]; --at) rows[at] = rows[at - 1];
+      rows[at] = row;
+    }
+    return;
+  }
+  Row varies{0, 0, 0};
+  for (int64_t i = 1; i < count; ++i) {
+    varies.key |= rows[i].key ^ rows[0].key;
+    varies.score |= rows[i].score ^ rows[0].score;
+  }
+  Row *from = rows, *to = space;
+  for (int number = 0; number < 12; ++number) {
+    if (varies.byte(number) == 0) continue;
+    uint32_t starts[257] = {};
+    for (int64_t i = 0; i < count; ++i) ++starts[from[i].byte(number) + 1];
+    for (int byte = 0; byte < 256; ++byte) starts[byte + 1] += starts[byte];
+    for (int64_t i = 0; i < count; ++i) to[starts[from[i].byte(number)]++] = from[i];
+    std::swap(from, to);
+  }
+  if (from != rows) std::copy(from, from + count, rows);
+}
+
+// Writes the areas of the groups of sorted rows; returns their number.
+int64_t sum_groups(const Row* rows, int64_t count, Areas out) {
+  int64_t groups = 0;
+  for (int64_t i = 0; i < count; ++groups) {
+    const uint64_t key = rows[i].key;
+    double positive = 0, negative = 0, twice = 0;  // twice the pairs in the right order
+    while (i < count && rows[i].key == key) {
+      const uint32_t score = rows[i].score;
+      double above = 0, below = 0;
+      for (; i < count && rows[i].key == key && rows[i].score == score; ++i) {
+        (rows[i].weight > 0 ? above : below) += std::abs(rows[i].weight);
+      }
+      twice += above * (2 * negative + below);
+      positive += above;
+      negative += below;
+    }
+    const double pairs = positive * negative;
+    out.area[groups] = pairs > 0 ? twice / (2 * pairs) : std::numeric_limits<double>::quiet_NaN();
+    out.positive[groups] = positive;
+    out.negative[groups] = negative;
+  }
+  return groups;
+}
+
+// Sorts a part and sums its groups in the order of their keys: of integers, where those are near each other.
+int64_t sum_part(Row* rows, Row* space, int64_t count, Areas out) {
+  if (count == 0) return 0;
+  int64_t least = static_cast<int64_t>(rows[0].key), most = least;
+  uint64_t varies = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    least = std::min(least, static_cast<int64_t>(rows[i].key));
+    most = std::max(most, static_cast<int64_t>(rows[i].key));
+    varies |= rows[i].key ^ rows[0].key;
+  }
+  const uint64_t range = static_cast<uint64_t>(most) - static_cast<uint64_t>(least);
+  const bool is_narrow = range < uint64_t{1} << 31;
+  const uint64_t base = is_narrow ? least : 0;
+  int bits = 0;
+  while (bits < MOST_BITS && count >> bits > BUCKET) ++bits;
+  if (is_narrow) varies = range;
+  const int highest = varies ? 64 - __builtin_clzll(varies) : 0;
+  bits = std::min(bits, highest);
+  const int shift = std::min(highest - bits, 63);
+  const uint64_t mask = (uint64_t{1} << bits) - 1;
+  std::vector<int64_t> starts(mask + 2);
+  const auto bucket = [&](const Row& row) { return ((row.key - base) >> shift) & mask; };
+  for (int64_t i = 0; i < count; ++i) ++starts[bucket(rows[i]) + 1];
+  for (uint64_t i = 0; i <= mask; ++i) starts[i + 1] += starts[i];
+  std::vector<int64_t> ends(starts.begin(), starts.end() - 1);
+  for (int64_t i = 0; i < count; ++i) {
+    Row& to = space[ends[bucket(rows[i])]++];
+    to = rows[i];
+    to.key -= base;
+  }
+  int64_t groups = 0;
+  for (uint64_t i = 0; i <= mask; ++i) {
+    const int64_t begin = starts[i], own = starts[i + 1] - begin;
+    sort_bucket(space + begin, rows + begin, own);
+    groups += sum_groups(space + begin, own, {out.area + groups, out.positive + groups, out.negative + groups});
+  }
+  return groups;
+}
+
+// Calls work(0), ..., work(count - 1) in threads; returns whether there was memory for all.
+template <class Work>
+bool in_threads(int64_t threads, int64_t count, const Work& work) {
+  std::atomic<int64_t> next{0};
+  std::atomic<bool> is_done{true};
+  const auto run = [&] {
+    try {
+      for (int64_t i; (i = next++) < count;) work(i);
+    } catch (const std::bad_alloc&) {
+      is_done = false;
+    }
+  };
+  std::vector<std::thread> others;
+  for (int64_t i = 1; i < std::min(threads, count); ++i) others.emplace_back(run);
+  run();
+  for (auto& thread : others) thread.join();
+  return is_done;
+}
+
+}  // namespace
+
+// Writes the areas of all groups, those of each of the `parts` from the number of rows in the parts before it on;
+// groups[part] is their number there, and starts[part] that number of rows. Returns 0 where there is no memory.
+extern "C" __attribute__((visibility("default"))) int64_t sparrow_group_areas(
+    const Chunk* chunks, int64_t num_chunks, int64_t parts, int64_t threads, int64_t* starts, int64_t* groups,
+    double* area, double* positive, double* negative) try {
+  std::vector<Chunk> blocks;
+  int64_t rows = 0;
+  for (int64_t i = 0; i < num_chunks; ++i) {
+    const Chunk& own = chunks[i];
+    rows += own.rows;
+    for (int64_t at = 0; at < own.rows; at += BLOCK) {
+      blocks.push_back({own.predictions + at, own.labels + at, own.weights ? own.weights + at : nullptr, own.keys + at,
+                        std::min(BLOCK, own.rows - at)});
+    }
+  }
+  const std::unique_ptr<Row[]> sorted(new Row[rows]), space(new Row[rows]);  // not cleared
+  const int64_t num_blocks = blocks.size();
+  std::vector<int64_t> places(num_blocks * parts);  // of a block's next row in each part
+  bool is_done = in_threads(threads, num_blocks, [&](int64_t i) {
+    int64_t* own = &places[i * parts];
+    for (int64_t row = 0; row < blocks[i].rows; ++row) ++own[owner(blocks[i].keys[row], parts)];
+  });
+  for (int64_t part = 0, at = 0; part < parts; ++part) {
+    starts[part] = at;
+    for (int64_t i = 0; i < num_blocks; ++i) {
+      const int64_t count = places[i * parts + part];
+      places[i * parts + part] = at;
+      at += count;
+    }
+  }
+  is_done = is_done && in_threads(threads, num_blocks, [&](int64_t i) {
+    const Chunk& own = blocks[i];
+    for (int64_t row = 0; row < own.rows; ++row) {
+      const float weight = own.weights ? own.weights[row] : 1.0f;
+      sorted[places[i * parts + owner(own.keys[row], parts)]++] = {
+          own.keys[row], ordered(own.predictions[row]), own.labels[row] ? weight : -weight};
+    }
+  });
+  return is_done && in_threads(threads, parts, [&](int64_t part) {
+    const int64_t at = starts[part], end = part + 1 < parts ? starts[part + 1] : rows;
+    groups[part] = sum_part(&sorted[at], &space[at], end - at, {area + at, positive + at, negative + at});
+  });
+} catch (const std::bad_alloc&) {
+  return 0;
+}
