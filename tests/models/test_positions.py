@@ -79,6 +79,21 @@ def test_gradients_are_those_of_single_rows():
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_dropout_of_the_input():
+    """Layers that do nothing: what changes between two steps is the input, and each value is doubled or left out."""
+    hstu = HSTU(DIM, 1, DIM, DIM, 8, 1, input_dropout_ratio=0.5)
+    model = HSTUMatch(INPUTS, **TOWER, hstu=hstu, rngs=nnx.Rngs(0))
+    model.hstu.layers[0].output.kernel[...] = jnp.zeros_like(model.hstu.layers[0].output.kernel)
+    acts = batch(SEEN, LENGTHS, ITEMS)
+    steps = [np.asarray(model.states(acts, {})[0])[: LENGTHS.sum()] for _ in range(2)]
+    model.eval()
+    complete = np.asarray(model.states(acts, {})[0])[: LENGTHS.sum()]
+    for found in steps:
+        np.testing.assert_allclose(found[found != 0], 2 * complete[found != 0], rtol=1e-5)
+        assert 0 < (found == 0).sum() < found.size
+    assert (steps[0] != steps[1]).any()
+
+
 def test_what_would_show_the_future_is_refused():
     wide = Inputs(
         acts={"item": DIM, "kind": 2}, sequences={"seen": DIM}, groups={"uih": ["seen"], "item": ["item", "kind"]}

@@ -42,6 +42,7 @@ class HSTU:
       num_time_buckets: the same for distances in time; None: times are not read.
       time_bucket_fn: "sqrt" or "log".
       time_bucket_increments: the unit of time.
+      input_dropout_ratio: the share of the input that a training step leaves out.
       output_dropout_ratio: the share of each layer's result that a training step leaves out.
       max_attn_len: the number of elements that one attends to, itself included; None for all.
     """
@@ -56,6 +57,7 @@ class HSTU:
     num_time_buckets: int | None = None
     time_bucket_fn: TimeBucket = "sqrt"
     time_bucket_increments: float = 60.0
+    input_dropout_ratio: float = 0.0
     output_dropout_ratio: float = 0.0
     max_attn_len: int | None = None
 
@@ -134,6 +136,8 @@ class HSTULayers(nnx.Module):
 
         self.position = biases(hstu.num_position_buckets)
         self.time = nnx.data(None) if hstu.num_time_buckets is None else biases(hstu.num_time_buckets)
+        ratio = hstu.input_dropout_ratio
+        self.dropout = nnx.Dropout(ratio, rngs=rngs if ratio else None)
 
     def __call__(self, tokens: Tokens) -> tuple[jax.Array, Layout]:
         """Return one vector for each token, ``(tokens, dim)``, and where they are.
@@ -150,6 +154,7 @@ class HSTULayers(nnx.Module):
             times = joined.numbers(x, tokens.times.rows, tokens.candidate_times)
             place, start = joined.of_tokens(x, tokens.start_time)
             times = jnp.where(place < joined.context, start, times)
+        x = self.dropout(x)
         added: jax.Array | None = None
         for index, layer in enumerate(self.layers):
             biases = {"position_bias": self.position[index][...]}
@@ -223,7 +228,6 @@ class STU:
     def __post_init__(self) -> None:
         _check(self, "truncation_split_layer", "truncation_tail_len")
         fields.integers_of(self, "sla_k1", "sla_k2", at_least=0)
-        fields.numbers_of(self, "input_dropout_ratio", at_least=0, below=1)
         if (self.truncation_split_layer is None) != (self.truncation_tail_len is None):
             raise ValueError("STU.truncation_split_layer and truncation_tail_len go together; give both or neither")
         if self.truncation_split_layer is not None and self.truncation_split_layer >= self.attn_num_layers:
@@ -339,4 +343,4 @@ def _check(options: HSTU | STU, *more: str) -> None:
     fields.integers_of(options, *required, "num_position_buckets", *optional)
     fields.choice_of(options, "time_bucket_fn", "sqrt", "log")
     fields.numbers_of(options, "time_bucket_increments", above=0)
-    fields.numbers_of(options, "output_dropout_ratio", at_least=0, below=1)
+    fields.numbers_of(options, "input_dropout_ratio", "output_dropout_ratio", at_least=0, below=1)
