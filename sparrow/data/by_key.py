@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from sparrow.data.converter import Converter
+from sparrow.data.counting import Counter
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.labels import keys, refuse_single
 from sparrow.data.sources.base import BadRows, Source
 from sparrow.data.sources.memory import Tables
 
 Keys = npt.NDArray[np.int64]
-_MERGE_ROWS: Final = 2**20
-"""Keys that are gathered before they are counted, so that memory follows the distinct items."""
 
 
 class ItemCounts:
@@ -75,17 +74,13 @@ def holds_one_key(source: Source, column: str) -> bool:
 
 def counted(source: Source, column: str, bad_rows: BadRows) -> tuple[Keys, npt.NDArray[np.int64]]:
     """Return the distinct keys of a column in ascending order, and the rows of each."""
-    keys, rows = np.zeros(0, np.int64), np.zeros(0, np.int64)
-    waiting: list[Keys] = []
+    counter = Counter(pa.int64())
     for found in _keys_of(source, [column], bad_rows):
-        waiting.append(found[column])
-        if sum(map(len, waiting)) >= max(_MERGE_ROWS, len(keys)):
-            keys, rows = _merged(keys, rows, waiting)
-            waiting = []
-    keys, rows = _merged(keys, rows, waiting)
-    if not len(keys):
+        counter.add(pa.array(found[column]))
+    made = counter.merged().sort_by("value")
+    if not made.num_rows:
         raise DataError("there are no items to count", source.open([column]).schemas[0][0], column=column)
-    return keys, rows
+    return made["value"].to_numpy(), made["count"].to_numpy()
 
 
 def _keys_of(source: Source, columns: list[str], bad_rows: BadRows) -> Iterator[dict[str, Keys]]:
@@ -95,14 +90,6 @@ def _keys_of(source: Source, columns: list[str], bad_rows: BadRows) -> Iterator[
     converter.check(reader)
     for chunk in range(reader.num_chunks):
         yield converter.convert(reader.read(chunk, bad_rows), bad_rows)[0].to_batch().keys
-
-
-def _merged(keys: Keys, rows: npt.NDArray[np.int64], more: list[Keys]) -> tuple[Keys, npt.NDArray[np.int64]]:
-    new, counts = np.unique(np.concatenate([keys[:0], *more]), return_counts=True)
-    every, place = np.unique(np.concatenate([keys, new]), return_inverse=True)
-    total = np.zeros(len(every), np.int64)
-    np.add.at(total, place, np.concatenate([rows, counts]))
-    return every, total
 
 
 def distinct_rows(source: Source, columns: Sequence[str], key: str, bad_rows: BadRows = "error") -> Tables:

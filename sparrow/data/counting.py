@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
@@ -16,7 +17,7 @@ from sparrow.data.errors import DataError
 from sparrow.data.features import Feature
 from sparrow.data.hashing import modulo
 from sparrow.data.sources.base import BadRows, Source
-from sparrow.data.values import Flat, Parsed, element_type, flatten, is_text, plain
+from sparrow.data.values import Parsed, element_type, flatten, is_text, plain
 from sparrow.data.vocabulary import Vocabulary
 from sparrow.embedding import U64
 from sparrow.files import AnyPath, at
@@ -76,12 +77,13 @@ def build_vocabularies(
     for column in separators:
         file, schema = reader.schemas[0]
         _check(file, column, schema[column])
-    counters = {column: _Counter() for column in separators}
+    counters, without = {column: Counter(pa.large_string()) for column in separators}, collections.Counter[str]()
     for table in reader.tables(bad_rows):
         for column, separator in separators.items():
-            for piece in table[column].chunks:
-                counters[column].add(flatten(piece, separator))
-    return {column: counter.result(column, min_count, max_words) for column, counter in counters.items()}
+            for flat in (flatten(piece, separator) for piece in table[column].chunks):
+                counters[column].add(plain(flat.entries).cast(pa.large_string()))
+                without[column] += int((flat.lengths == 0).sum())
+    return {name: _kept(own.merged(), name, min_count, max_words, without[name]) for name, own in counters.items()}
 
 
 def write_vocabularies(
@@ -113,50 +115,43 @@ def write_vocabularies(
     return written
 
 
-class _Counter:
-    """Counts of words, merged from time to time."""
+class Counter:
+    """Counts of values, merged from time to time, so that memory follows the distinct ones."""
 
-    def __init__(self) -> None:
-        self._parts: list[Any] = []
-        self._gathered = 0
-        self._merged = 0
-        self._missing = 0
+    def __init__(self, kind: Any) -> None:
+        """Count values of an Arrow type."""
+        self._parts = [pa.table({"value": pa.array([], kind), "count": pa.array([], pa.int64())})]
+        self._gathered = self._merged = 0
 
-    def add(self, flat: Flat) -> None:
-        entries = flat.entries
-        if flat.offsets is not None:
-            self._missing += int((np.diff(flat.offsets) == 0).sum())
-        counted = pc.value_counts(plain(entries).cast(pa.large_string()))
-        self._parts.append(pa.table({"word": counted.field("values"), "count": counted.field("counts")}))
+    def add(self, values: Any) -> None:
+        counted = pc.value_counts(values)
+        self._parts.append(pa.table({"value": counted.field("values"), "count": counted.field("counts")}))
         self._gathered += len(counted)
         if self._gathered > max(_MERGE_ROWS, 2 * self._merged):
-            self._merge()
+            self.merged()
 
-    def _merge(self) -> Any:
-        merged = pa.concat_tables(self._parts).group_by("word").aggregate([("count", "sum")])
-        merged = merged.rename_columns({"word": "word", "count_sum": "count"})
-        self._parts = [merged]
+    def merged(self) -> Any:
+        """Return a table of the distinct values, in no order, and their counts."""
+        merged = pa.concat_tables(self._parts).group_by("value").aggregate([("count", "sum")])
+        self._parts = [merged.rename_columns({"value": "value", "count_sum": "count"})]
         self._merged = self._gathered = merged.num_rows
-        return merged
+        return self._parts[0]
 
-    def result(self, column: str, min_count: int, max_words: int | None) -> Counted:
-        merged: Any = self._merge() if self._parts else pa.table({"word": pa.array([], pa.large_string()), "count": []})
-        empty: Any = pc.equal(pc.fill_null(merged["word"], ""), pa.scalar("", pa.large_string()))
-        missing = pc.sum(merged.filter(empty)["count"]).as_py() or 0
-        words = merged.filter(pc.invert(empty))
-        kept = words.filter(pc.greater_equal(words["count"], pa.scalar(min_count, pa.int64())))
-        kept = kept.sort_by([("count", "descending"), ("word", "ascending")])
-        kept = kept if max_words is None else kept.slice(0, max_words)
-        if not words.num_rows:
-            raise DataError("there is no word to count: the data holds no rows, or no values", column=column)
-        if not kept.num_rows:
-            raise DataError(f"no word occurs {min_count} times or more; lower min_count", column=column)
-        return Counted(
-            Vocabulary(kept["word"].to_pylist(), f"column '{column}'"),
-            tuple(kept["count"].to_pylist()),
-            words.num_rows,
-            self._missing + int(missing),
-        )
+
+def _kept(merged: Any, column: str, min_count: int, max_words: int | None, without: int) -> Counted:
+    """Return the frequent words; ``without``: the rows that have none."""
+    empty: Any = pc.equal(pc.fill_null(merged["value"], ""), pa.scalar("", pa.large_string()))
+    missing = pc.sum(merged.filter(empty)["count"]).as_py() or 0
+    words = merged.filter(pc.invert(empty))
+    kept = words.filter(pc.greater_equal(words["count"], pa.scalar(min_count, pa.int64())))
+    kept = kept.sort_by([("count", "descending"), ("value", "ascending")])
+    kept = kept if max_words is None else kept.slice(0, max_words)
+    if not words.num_rows:
+        raise DataError("there is no word to count: the data holds no rows, or no values", column=column)
+    if not kept.num_rows:
+        raise DataError(f"no word occurs {min_count} times or more; lower min_count", column=column)
+    vocabulary = Vocabulary(kept["value"].to_pylist(), f"column '{column}'")
+    return Counted(vocabulary, tuple(kept["count"].to_pylist()), words.num_rows, without + int(missing))
 
 
 def _check(file: str, column: str, kind: Any) -> None:

@@ -7,8 +7,19 @@ import os
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from sparrow.errors import DataError
+from sparrow.errors import ConfigError, DataError
 from sparrow.files.remote import AnyPath
+
+
+def text_of(path: AnyPath, error: type[ConfigError | DataError]) -> str:
+    """Return the text of a file in UTF-8, or raise an ``error`` with its name."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as why:
+        raise error(why.strerror or str(why), str(path)) from None
+    except UnicodeDecodeError:
+        raise error("is not a text file in UTF-8", str(path)) from None
+
 
 TEXT_SUFFIXES: Final = (".csv", ".tsv", ".txt", ".json", ".jsonl")
 

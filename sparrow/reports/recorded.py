@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from sparrow.errors import DataError
-from sparrow.files import AnyPath, at, replace_file
+from sparrow.files import AnyPath, at, replace_file, text_of
 
 METRICS: Final = "metrics.jsonl"
 CONFIG: Final = "config.yaml"
@@ -94,7 +94,7 @@ class RecordedRun:
             folder=folder,
             train=tuple(by_kind["train"]),
             evaluations=tuple(by_kind["eval"]),
-            config=_text(config) if config.is_file() else "",
+            config=text_of(config, DataError) if config.is_file() else "",
             curves=_read_json(folder / CURVES),
             traffic=_read_json(folder / TRAFFIC),
             environment=_read_json(folder / ENVIRONMENT),
@@ -211,7 +211,7 @@ def _read_metrics(path: AnyPath) -> dict[str, list[Entry]]:
     if not path.is_file():
         raise DataError(f"there is no run: the file {METRICS} is missing", str(path.parent))
     entries: dict[str, list[Entry]] = {"train": [], "eval": [], "window": []}
-    lines = _text(path).split("\n")
+    lines = text_of(path, DataError).split("\n")
     for number, line in enumerate(lines, 1):
         is_last = number == len(lines)  # no newline after it: the run was stopped, or is about to write the rest
         if not line.strip():
@@ -246,7 +246,7 @@ def _entry(line: str) -> tuple[str, Entry]:
 def _read_json(path: AnyPath) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    text = _text(path)
+    text = text_of(path, DataError)
     try:
         held = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -254,15 +254,6 @@ def _read_json(path: AnyPath) -> dict[str, Any]:
     if not isinstance(held, dict):
         raise DataError("must hold a JSON object; remove it to leave that part of the report out", str(path))
     return held
-
-
-def _text(path: AnyPath) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(error.strerror or str(error), str(path)) from None
-    except UnicodeDecodeError:
-        raise DataError("is not a text file in UTF-8", str(path)) from None
 
 
 def write_json(path: AnyPath, values: Any) -> None:

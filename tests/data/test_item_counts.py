@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from sparrow.data import DataError, ItemCounts, Tables
-from sparrow.data import by_key as module
 
 
 def test_counts_are_exact_over_chunks(monkeypatch):
-    monkeypatch.setattr(module, "_MERGE_ROWS", 50)
+    monkeypatch.setattr("sparrow.data.counting._MERGE_ROWS", 50)
     items = np.random.default_rng(0).integers(0, 40, 1000)
     counts = ItemCounts(Tables({"item": items}, chunk_rows=30), "item")
     keys, rows = counts.counted

@@ -12,7 +12,7 @@ from sparrow.config.sections.config import Config
 from sparrow.data import source_of
 from sparrow.errors import ConfigError, Problem, dotted, shown
 from sparrow.errors import Path as FieldPath
-from sparrow.files import AnyPath, at, run_file
+from sparrow.files import AnyPath, at, run_file, text_of
 from sparrow.registry import dump_yaml, freeze, load_yaml, nearest, yaml_classes
 from sparrow.registry import written as plain
 
@@ -35,30 +35,21 @@ def load(path: str | AnyPath, overrides: Iterable[str] = (), note: Callable[[str
         raise ConfigError(f"unknown ending '{path.suffix}': {nearest(path.suffix, SUFFIXES)}{hint}", str(path))
     if path.suffix == ".py":
         return _from_python(run_file(str(path)), str(path), overrides)
-    return loads(_text(path), path.suffix.removeprefix("."), str(path), overrides, note)
-
-
-def _text(path: AnyPath) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(error.strerror or str(error), str(path)) from None
-    except UnicodeDecodeError:
-        raise ConfigError("is not a text file in UTF-8", str(path)) from None
+    return loads(text_of(path, ConfigError), path.suffix.removeprefix("."), str(path), overrides, note)
 
 
 def path_fields(path: str | Path) -> list[str]:
     """Return the fields of a config of TorchEasyRec that name input files."""
     from sparrow.config.torcheasyrec import path_fields
 
-    return path_fields(_text(at(path)), str(path))
+    return path_fields(text_of(at(path), ConfigError), str(path))
 
 
 def import_report(path: str | Path, overrides: Iterable[str] = ()) -> tuple[list[str], ConfigError | None]:
     """Return a line for each field of a config of TorchEasyRec, and its problems, if any."""
     from sparrow.config.torcheasyrec import from_override, is_edit, read_config
 
-    imported = read_config(_text(at(path)), str(path), map(from_override, filter(is_edit, overrides)))
+    imported = read_config(text_of(at(path), ConfigError), str(path), map(from_override, filter(is_edit, overrides)))
     return [str(outcome) for outcome in imported.outcomes], imported.error
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.layers import record
 from sparrow.config.torcheasyrec.tables import has_ids
 from sparrow.data import computed
 from sparrow.registry import nearest
@@ -115,8 +116,11 @@ def input_of(entry: Entry, others: Entries, field: str = "expression", written: 
     entry.block.fail(f"must be a column with its side, such as item:price, got {text!r}", field)
 
 
-def _inputs(entry: Entry, others: Entries, *fields: str) -> tuple[computed.Column, ...]:
-    return tuple(input_of(entry, others, field) for field in fields)
+def _made(entry: Entry, others: Entries, kind: Any, *inputs: str, **fields: Any) -> computed.Computed:
+    """Return the record of a message with the same fields, whose ``inputs`` name columns; ``fields``: its others."""
+    columns = {field: input_of(entry, others, field) for field in inputs}
+    made: computed.Computed = record(entry.block, kind, **columns, **fields)
+    return made
 
 
 def _listed(entry: Entry, others: Entries) -> tuple[computed.Column, ...]:
@@ -184,14 +188,9 @@ def _lookup(entry: Entry, others: Entries) -> computed.Computed:
         block.note("a value is one number", "value_separator")
     if combiner is not None:
         block.note("values that are combined have no key", "need_key")
-    return computed.Lookup(
-        *_inputs(entry, others, "map", "key"),
-        separator=block["separator"],
-        map_separator=block["separator"],
-        value_separator=block["value_separator"] if several else None,
-        combiner=combiner,
-        with_key=block["need_key"] and combiner is None,
-    )
+    separators = {"map_separator": block["separator"], "value_separator": block["value_separator"] if several else None}
+    with_key = block["need_key"] and combiner is None
+    return _made(entry, others, computed.Lookup, "map", "key", combiner=combiner, with_key=with_key, **separators)
 
 
 def _match(entry: Entry, others: Entries) -> computed.Computed:
@@ -200,15 +199,9 @@ def _match(entry: Entry, others: Entries) -> computed.Computed:
     if not is_listed:
         block.note("values that are combined have no key", "show_pkey", "show_skey")
     # "ALL" for a key: all keys match.
-    keys = {key: None if block[key] == "ALL" else input_of(entry, others, key) for key in ("pkey", "skey")}
-    return computed.Match(
-        input_of(entry, others, "nested_map"),
-        **keys,
-        separator=block["separator"],
-        combiner=None if is_listed else "sum",
-        show_pkey=is_listed and block["show_pkey"],
-        show_skey=is_listed and block["show_skey"],
-    )
+    options = {key: None if block[key] == "ALL" else input_of(entry, others, key) for key in ("pkey", "skey")}
+    options |= {field: is_listed and block[field] for field in ("show_pkey", "show_skey")}
+    return _made(entry, others, computed.Match, "nested_map", combiner=None if is_listed else "sum", **options)
 
 
 def _expr(entry: Entry, others: Entries) -> computed.Computed:
@@ -218,19 +211,13 @@ def _expr(entry: Entry, others: Entries) -> computed.Computed:
         found, name = input_of(entry, others, "variables", written), written.rpartition(":")[2]
         if found != name:
             variables[name] = found
-    return computed.Expr(
-        block["expression"], variables=variables, separator=block["separator"], fill=block["fill_missing"]
-    )
+    return _made(entry, others, computed.Expr, variables=variables, fill=block["fill_missing"])
 
 
 def _combine(entry: Entry, others: Entries) -> computed.Computed:
-    block = entry.block
-    return computed.Combine(
-        input_of(entry, others),
-        values={each["key"]: each["value"] for each in block["value_map"]} or None,
-        combiner=block["combiner"].lower(),
-        separator=block["separator"],
-    )
+    values = {each["key"]: each["value"] for each in entry.block["value_map"]} or None
+    fields = {"column": input_of(entry, others), "values": values, "combiner": entry.block["combiner"].lower()}
+    return _made(entry, others, computed.Combine, **fields)
 
 
 def _bool_mask(entry: Entry, others: Entries) -> computed.Computed:
@@ -238,16 +225,6 @@ def _bool_mask(entry: Entry, others: Entries) -> computed.Computed:
     if len(inputs) != 2:
         entry.block.fail(f"takes two columns, the values and their marks, got {len(inputs)}", "expression")
     return computed.BoolMask(*inputs, separator=entry.block["separator"])
-
-
-def _overlap(entry: Entry, others: Entries) -> computed.Computed:
-    columns = _inputs(entry, others, "query", "title")
-    return computed.Overlap(*columns, method=entry.block["method"], separator=entry.block["separator"])
-
-
-def _kv_dot_product(entry: Entry, others: Entries) -> computed.Computed:
-    separators = {"separator": entry.block["separator"], "pair_separator": entry.block["kv_delimiter"]}
-    return computed.KvDotProduct(*_inputs(entry, others, "query", "document"), **separators)
 
 
 def _custom(entry: Entry, others: Entries) -> computed.Computed:
@@ -277,8 +254,8 @@ COMPUTED: Final[Mapping[str, Callable[[Entry, Entries], computed.Computed]]] = {
     "expr_feature": _expr,
     "combine_feature": _combine,
     "bool_mask_feature": _bool_mask,
-    "overlap_feature": _overlap,
-    "kv_dot_product": _kv_dot_product,
+    "overlap_feature": lambda entry, others: _made(entry, others, computed.Overlap, "query", "title"),
+    "kv_dot_product": lambda entry, others: _made(entry, others, computed.KvDotProduct, "query", "document"),
     "custom_feature": _custom,
 }
 """The features that are computed, by the name of their message."""

@@ -22,6 +22,7 @@ _THEIRS: Final[Mapping[str, tuple[str, ...]]] = {
     "bitmasks": ("action_weights",),
     "watchtime_thresholds": ("watchtime_to_action_thresholds",),
     "watchtime_bitmasks": ("watchtime_to_action_weights",),
+    "pair_separator": ("kv_delimiter",),
 }
 """Other names of fields of our records in messages."""
 

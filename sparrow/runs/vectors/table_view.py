@@ -23,24 +23,6 @@ SHOWN: Final = 5
 """Rows of a table that its view shows."""
 
 
-class _Numbers(Mapping[int, int]):
-    """Ids that are their rows."""
-
-    def __init__(self, buckets: int) -> None:
-        self._range = range(buckets)
-
-    def __getitem__(self, row: int) -> int:
-        if row not in self._range:
-            raise KeyError(row)
-        return row
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._range)
-
-    def __len__(self) -> int:
-        return len(self._range)
-
-
 class TableView:
     """A table of a run: ``len(table)``, ``table.to_numpy()``, ``table.to_arrow()``, ``table[ids]``.
 
@@ -97,6 +79,8 @@ class TableView:
     def ids_of(self, rows: npt.NDArray[np.int64]) -> list[Any] | None:
         """Return the ids of rows by number, as `ids` does."""
         found = self._by_row
+        if isinstance(found, range):
+            return [row if row in found else None for row in rows.tolist()]
         return None if found is None else [found.get(row) for row in rows.tolist()]
 
     def known_rows(self) -> npt.NDArray[np.int64] | None:
@@ -108,8 +92,8 @@ class TableView:
         return None if found is None else np.array(sorted(found), np.int64)
 
     @property
-    def _by_row(self) -> Mapping[int, Any] | None:
-        """The id of each row that has one."""
+    def _by_row(self) -> Mapping[int, Any] | range | None:
+        """The id of each row that has one; a range of ids that are their rows."""
         for feature in self.features:
             words = getattr(feature, "words", None)
             if isinstance(words, Vocabulary):
@@ -119,7 +103,7 @@ class TableView:
                     made.setdefault(row, word)  # of several words of one row, the first
                 return made
             if (buckets := getattr(feature, "num_buckets", None)) is not None:
-                return _Numbers(buckets)
+                return range(buckets)
         if self.spec.dynamic is None:
             return None
         ids, rows = self._program.embedder.ids(self._state.optimizer.embedding, self.name)
