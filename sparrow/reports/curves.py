@@ -107,76 +107,68 @@ class Scored:
         return (np.arange(SCORE_BARS) + 0.5) * top / SCORE_BARS, negative, positive
 
 
-def curve_charts(runs: Sequence[str], task: str, suffix: str, held: Mapping[int, Mapping[str, Any]]) -> list[Chart]:
-    """Return the charts of one task.
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task whose charts are drawn.
 
-    Args:
+    Attributes:
       runs: the names of the runs.
-      task: the name of the task, for the ids of charts.
+      name: the name of the task, for the ids of charts.
       suffix: the end of titles.
-      held: the counts of the runs that have them, by the position of the run.
     """
-    several = len(runs) > 1
+
+    runs: Sequence[str]
+    name: str
+    suffix: str
+
+    def label(self, index: int, alone: str) -> str:
+        """Return the name of a run's line; ``alone``: of one run."""
+        return self.runs[index] if len(self.runs) > 1 else alone
+
+    def chart(self, title: str, series: Sequence[Series], x: Axis, y: Axis, id: str, **options: Any) -> Chart:
+        return Chart(f"{title}{self.suffix}", series, x, y, id=f"{id}-{self.name}", **options)
+
+
+Held = Mapping[int, Mapping[str, Any]]
+"""The counts of the runs that have them, by the position of the run."""
+
+
+def curve_charts(task: Task, held: Held) -> list[Chart]:
+    """Return the charts of one task."""
+    several = len(task.runs) > 1
     scored = {index: Scored.of(counts) for index, counts in held.items()}
-
-    def name(index: int, alone: str, value: float) -> str:
-        return f"{runs[index]} {_area(value)}" if several else alone
-
     unit = Axis.around([0.0, 1.0], "", tight=True, count=5)
     only = next(iter(scored.values()))
     roc, precision, calibration = [], [], []
     for index, rows in scored.items():
-        x, y = rows.roc()
-        roc.append(Series(name(index, "ROC", rows.roc_area), *_lists(x, y), color=index))
-        x, y = rows.precision_recall()
-        precision.append(Series(name(index, "precision", rows.average_precision), *_lists(x, y), color=index))
+        areas = [f" {_area(area)}" * several for area in (rows.roc_area, rows.average_precision)]
+        roc.append(Series(task.label(index, "ROC") + areas[0], *_lists(*rows.roc()), color=index))
+        label = task.label(index, "precision") + areas[1]
+        precision.append(Series(label, *_lists(*rows.precision_recall()), color=index))
         x, y, weight = rows.calibration()
         about = [f"{count:,.0f} rows" for count in weight]
-        label = runs[index] if several else "observed"
+        label = task.label(index, "observed")
         calibration.append(Series(label, *_lists(x, y), color=index, points=True, about=about))
     ends = [value for line in calibration for value in (*line.x, *line.y)]
+    mean, share = (Axis.around(ends, title, from_zero=True) for title in ("mean prediction", "share of positive rows"))
+    false, true, found, right = (
+        dataclasses.replace(unit, title=title)
+        for title in ("false positive rate", "true positive rate", "recall", "precision")
+    )
+    areas = ["" if several else f"area {_area(area)}" for area in (only.roc_area, only.average_precision)]
     charts = [
-        Chart(
-            f"ROC{suffix}",
-            roc,
-            _named(unit, "false positive rate"),
-            _named(unit, "true positive rate"),
-            diagonal=True,
-            value="" if several else f"area {_area(only.roc_area)}",
-            id=f"roc-{task}",
-        ),
-        Chart(
-            f"Precision by recall{suffix}",
-            precision,
-            _named(unit, "recall"),
-            _named(unit, "precision"),
-            value="" if several else f"area {_area(only.average_precision)}",
-            id=f"pr-{task}",
-        ),
-        Chart(
-            f"Calibration{suffix}",
-            calibration,
-            Axis.around(ends, "mean prediction", from_zero=True),
-            Axis.around(ends, "share of positive rows", from_zero=True),
-            diagonal=True,
-            note=GROUPED,
-            id=f"calibration-{task}",
-        ),
+        task.chart("ROC", roc, false, true, "roc", diagonal=True, value=areas[0]),
+        task.chart("Precision by recall", precision, found, right, "pr", value=areas[1]),
+        task.chart("Calibration", calibration, mean, share, "calibration", diagonal=True, note=GROUPED),
     ]
     if not several:
         x, negative, positive = only.by_score()
-        bars = [
-            Series("negative rows", *_lists(x, negative), color=0),
-            Series("positive rows", *_lists(x, positive), color=1),
-        ]
+        kinds = (("negative rows", negative), ("positive rows", positive))
+        bars = [Series(label, *_lists(x, rows), color=color) for color, (label, rows) in enumerate(kinds)]
         across = Axis.around([0.0, 2 * x[-1] - x[-2] if len(x) > 1 else 1.0], "prediction", tight=True, count=5)
         up = Axis.around([*negative, *positive], "rows", from_zero=True)
-        charts.append(Chart(f"Rows by prediction{suffix}", bars, across, up, bars=True, id=f"scores-{task}"))
+        charts.append(task.chart("Rows by prediction", bars, across, up, "scores", bars=True))
     return charts
-
-
-def _named(axis: Axis, title: str) -> Axis:
-    return dataclasses.replace(axis, title=title)
 
 
 def _area(value: float) -> str:
@@ -187,38 +179,25 @@ def _lists(x: Floats, y: Floats) -> tuple[list[float], list[float]]:
     return x.tolist(), y.tolist()
 
 
-def number_charts(runs: Sequence[str], task: str, suffix: str, held: Mapping[int, Mapping[str, Any]]) -> list[Chart]:
-    """Return the charts of one task; the arguments are those of `curve_charts`."""
-    several = len(runs) > 1
-    labels, errors = [], []
+def number_charts(task: Task, held: Held) -> list[Chart]:
+    """Return the charts of one task."""
+    labels: list[Series] = []
+    errors: list[Series] = []
     for index, counts in held.items():
         predicted, found, error, weight = by_prediction(counts)
         about = [f"{rows:,.0f} rows" for rows in weight]
-        name = runs[index] if several else "mean label"
-        labels.append(Series(name, predicted.tolist(), found.tolist(), color=index, points=True, about=about))
-        name = runs[index] if several else "root mean square error"
-        errors.append(Series(name, predicted.tolist(), error.tolist(), color=index, points=True, about=about))
+        for lines, alone, y in ((labels, "mean label", found), (errors, "root mean square error", error)):
+            label = task.label(index, alone)
+            lines.append(Series(label, *_lists(predicted, y), color=index, points=True, about=about))
     ends = [value for line in labels for value in (*line.x, *line.y)]
-    across = Axis.around(ends, "mean prediction")
+    across, up = (Axis.around(ends, title) for title in ("mean prediction", "mean label"))
+    of_errors = Axis.around([x for line in errors for x in line.x], "mean prediction")
+    error_axis = Axis.around([y for line in errors for y in line.y], "root mean square error", from_zero=True)
     charts = [
-        Chart(
-            f"Labels by prediction{suffix}",
-            labels,
-            across,
-            Axis.around(ends, "mean label"),
-            note=GROUPED,
-            diagonal=True,
-            id=f"labels-{task}",
-        ),
-        Chart(
-            f"Error by prediction{suffix}",
-            errors,
-            Axis.around([x for line in errors for x in line.x], "mean prediction"),
-            Axis.around([y for line in errors for y in line.y], "root mean square error", from_zero=True),
-            id=f"error-by-prediction-{task}",
-        ),
+        task.chart("Labels by prediction", labels, across, up, "labels", note=GROUPED, diagonal=True),
+        task.chart("Error by prediction", errors, of_errors, error_axis, "error-by-prediction"),
     ]
-    return charts if several else [*charts, *_bar_charts(task, suffix, next(iter(held.values())))]
+    return charts if len(task.runs) > 1 else [*charts, *_bar_charts(task, next(iter(held.values())))]
 
 
 def by_prediction(counts: Mapping[str, Any]) -> tuple[Floats, Floats, Floats, Floats]:
@@ -230,7 +209,7 @@ def by_prediction(counts: Mapping[str, Any]) -> tuple[Floats, Floats, Floats, Fl
     return means[0], means[1], np.sqrt(means[2]), rows
 
 
-def _bar_charts(task: str, suffix: str, counts: Mapping[str, Any]) -> list[Chart]:
+def _bar_charts(task: Task, counts: Mapping[str, Any]) -> list[Chart]:
     weight, predicted, label = (np.asarray(counts[name], np.float64) for name in ("weight", "prediction", "label"))
     bias = float(weight @ (predicted - label) / weight.sum())
     error, rows = _sorted(counts["errors"])
@@ -239,28 +218,19 @@ def _bar_charts(task: str, suffix: str, counts: Mapping[str, Any]) -> list[Chart
     left_out = 1 - sum(bars.y) / rows.sum()
     outside = f"; {percent(left_out)} of rows are outside of the drawing" if left_out > 1e-6 else ""
     half = quantile(np.sort(np.abs(error)), rows[np.argsort(np.abs(error), kind="stable")], 0.5)
-    charts = [
-        Chart(
-            f"Errors{suffix}",
-            [bars],
-            Axis.around([low, high], "prediction − label", tight=True, count=5),
-            Axis.around(bars.y, "rows", from_zero=True),
-            note=f"half of the rows are within {precise(half)}{outside}",
-            bars=True,
-            value=f"mean {precise(bias)}",
-            id=f"errors-{task}",
-        )
-    ]
+    across = Axis.around([low, high], "prediction − label", tight=True, count=5)
+    words = {"note": f"half of the rows are within {precise(half)}{outside}", "value": f"mean {precise(bias)}"}
+    up = Axis.around(bars.y, "rows", from_zero=True)
+    charts = [task.chart("Errors", [bars], across, up, "errors", bars=True, **words)]
     value, rows = _sorted(counts["labels"])
     ends = [quantile(value, rows, OUTSIDE), quantile(value, rows, 1 - OUTSIDE)]
     ends += [quantile(predicted, weight, OUTSIDE), quantile(predicted, weight, 1 - OUTSIDE)]
     low, high = min(ends), max(ends)
     both = [_bars("labels", value, rows, low, high), _bars("predictions", predicted, weight, low, high)]
-    both = [Series(line.name, line.x, line.y, color=color) for color, line in enumerate(both)]
+    both = [dataclasses.replace(line, color=color) for color, line in enumerate(both)]
     across = Axis.around([low, high], "value", tight=True, count=5)
     up = Axis.around([y for line in both for y in line.y], "rows", from_zero=True)
-    charts.append(Chart(f"Labels and predictions{suffix}", both, across, up, bars=True, id=f"values-{task}"))
-    return charts
+    return [*charts, task.chart("Labels and predictions", both, across, up, "values", bars=True)]
 
 
 def quantile(value: Floats, weight: Floats, share: float) -> float:
@@ -296,29 +266,19 @@ def _bars(name: str, value: Floats, weight: Floats, low: float, high: float) -> 
     return Series(name, middles.tolist(), rows.tolist())
 
 
-def rank_charts(runs: Sequence[str], task: str, suffix: str, held: Mapping[int, Mapping[str, Any]]) -> list[Chart]:
-    """Return the charts of one task; the arguments are those of `curve_charts`."""
-    several = len(runs) > 1
-    series = []
-    for index, counts in held.items():
-        rank, share = within(counts)
-        series.append(Series(runs[index] if several else "own item", rank, share, color=index))
+def rank_charts(task: Task, held: Held) -> list[Chart]:
+    """Return the charts of one task."""
+    series = [Series(task.label(index, "own item"), *within(counts), color=index) for index, counts in held.items()]
     only = next(iter(held.values()))
-    candidates = only["candidates"]
-    if not several:
+    candidates, value = only["candidates"], ""
+    if len(task.runs) == 1:
         ranks = [rank for rank in series[0].x if rank <= candidates] or [1.0]
         series.append(Series("by chance", ranks, [rank / candidates for rank in ranks], color=1))
-    return [
-        Chart(
-            f"Own item among the first K{suffix}",
-            series,
-            Axis.around([x for line in series for x in line.x], "K", log=True),
-            Axis.around([0.0, 1.0], "share of rows", from_zero=True),
-            note=f"ranked among the {candidates:,.0f} items of its batch, not among all items",
-            value="" if several else f"median rank {median(only):,}",
-            id=f"ranks-{task}",
-        )
-    ]
+        value = f"median rank {median(only):,}"
+    across = Axis.around([x for line in series for x in line.x], "K", log=True)
+    up = Axis.around([0.0, 1.0], "share of rows", from_zero=True)
+    note = f"ranked among the {candidates:,.0f} items of its batch, not among all items"
+    return [task.chart("Own item among the first K", series, across, up, "ranks", note=note, value=value)]
 
 
 def within(counts: Mapping[str, Any]) -> tuple[list[float], list[float]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from sparrow.reports.axis import Axis, is_wide
 from sparrow.reports.chart import Chart, Mark, Series
@@ -62,11 +62,8 @@ def _among_all(run: RecordedRun, names: Sequence[str]) -> Chart:
         label = name.removeprefix(AMONG_ALL)
         series.append(Series(label, points.steps, points.values, color=index, points=True, ring=ring))
     y = Axis.around((value for line in series for value in line.y), "among all items", from_zero=True)
-    marks, epochs = _marks([run]), _epochs([run])
-    return Chart(
-        "Chosen items among all items", series, _steps(series), y, legend=True, id="metric-catalog", marks=marks,
-        epochs=epochs,
-    )  # fmt: skip
+    options = {"legend": True, "id": "metric-catalog", "marks": _marks([run])}
+    return _chart([run], "Chosen items among all items", series, y, **options)
 
 
 def rate_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
@@ -93,7 +90,7 @@ def rate_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
     # A schedule that falls to 0 is a straight line on a plain axis; rates of different size need the other one.
     log = min(values) > 0 and is_wide([max(line.y) for line in series])
     y = Axis.around(values, "learning rate", log=log, from_zero=True)
-    return [Chart("Learning rate", series, _steps(series), y, legend=True, id="learning-rate", epochs=_epochs(runs))]
+    return [_chart(runs, "Learning rate", series, y, legend=True, id="learning-rate")]
 
 
 def gradient_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
@@ -112,7 +109,7 @@ def gradient_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
             title = "Norms by parameter" if len(runs) == 1 else f"Norms by parameter, {run.name}"
             values = [y for line in series for y in line.y]
             axis = Axis.around(values, "gradient norm", log=is_wide(values), from_zero=True)
-            charts.append(Chart(title, series, _steps(series), axis, epochs=_epochs(runs)))
+            charts.append(_chart(runs, title, series, axis))
     return charts
 
 
@@ -173,17 +170,8 @@ def _by_step(runs: Sequence[RecordedRun], name: str, title: str) -> Chart:
     notes = ["training is smoothed" if several else "training is smoothed, with each line behind it"] * is_smoothed
     if gaps:
         notes.append(f"{gaps} point{'s' * (gaps > 1)} without a value (the metric was not defined, or not finite)")
-    return Chart(
-        title,
-        series,
-        _steps(series),
-        y,
-        note="; ".join(notes),
-        legend=True,
-        id=f"metric-{name}",
-        marks=_marks(runs),
-        epochs=_epochs(runs),
-    )
+    options = {"note": "; ".join(notes), "legend": True, "id": f"metric-{name}", "marks": _marks(runs)}
+    return _chart(runs, title, series, y, **options)
 
 
 def _marks(runs: Sequence[RecordedRun]) -> list[Mark]:
@@ -198,8 +186,10 @@ def _epochs(runs: Sequence[RecordedRun]) -> list[int]:
     return ends[-1] if all(each == ends[-1][: len(each)] and each for each in ends) else []
 
 
-def _steps(series: Iterable[Series]) -> Axis:
-    return Axis.around((x for line in series for x in line.x), STEP, from_zero=True, tight=True, count=5)
+def _chart(runs: Sequence[RecordedRun], title: str, series: Sequence[Series], y: Axis, **options: Any) -> Chart:
+    """Return a chart by step, with the epochs of the runs."""
+    x = Axis.around((x for line in series for x in line.x), STEP, from_zero=True, tight=True, count=5)
+    return Chart(title, series, x, y, epochs=_epochs(runs), **options)
 
 
 def _bytes_unit(values: Sequence[float]) -> tuple[float, str]:

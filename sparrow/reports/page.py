@@ -14,7 +14,7 @@ from sparrow.errors import DataError
 from sparrow.files import AnyPath, at, replace_file
 from sparrow.reports.axis import Axis
 from sparrow.reports.chart import Chart, Series
-from sparrow.reports.curves import at_k_charts, curve_charts, number_charts, rank_charts
+from sparrow.reports.curves import Task, at_k_charts, curve_charts, number_charts, rank_charts
 from sparrow.reports.facts import compared, comparison_html, config_html, environment_html
 from sparrow.reports.formatting import date, duration, precise
 from sparrow.reports.learning import gradient_charts, learning_charts, rate_charts, speed_charts
@@ -144,7 +144,7 @@ def quality_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
         alike = {index: held for index, held in of_task.items() if held.get("kind", "scores") == kind}
         suffix = f", {task}" if len(tasks) > 1 else ""
         if kind in CHARTS:
-            charts += CHARTS[kind]([run.name for run in runs], task, suffix, alike)
+            charts += CHARTS[kind](Task([run.name for run in runs], task, suffix), alike)
     return charts
 
 
