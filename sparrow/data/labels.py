@@ -18,10 +18,10 @@ from sparrow.data.hashing import hashed
 from sparrow.data.values import (
     element_type,
     flatten,
+    holds_values,
     integers,
     is_compiled,
     is_list,
-    is_number,
     is_text,
     numbers,
     plain,
@@ -201,9 +201,8 @@ class CandidateLabel(CheckedLabel):
         return None
 
     def refuse(self, kind: Any) -> str | None:
-        element = element_type(kind)
         is_split = is_text(kind) and self.separator is not None
-        if is_split or (is_list(kind) and (is_number(element) or is_text(element))):
+        if is_split or (is_list(kind) and holds_values(kind)):
             return None
         text = "" if self.separator is None else f", or a text with {self.separator!r} between"
         return (
@@ -278,9 +277,7 @@ def key_step(column: str, kinds: Mapping[str, Any], as_integer: bool = False) ->
 
 def refuse_single(what: str, kind: Any) -> str | None:
     """Return the sentence on a column whose Arrow type ``kind`` is not one number or string per row; None: it is."""
-    element = element_type(kind)
-    is_single = not is_list(kind) and (is_number(element) or is_text(element))
-    return None if is_single else f"{what} needs one number per row, it holds {kind}"
+    return None if holds_values(kind) and not is_list(kind) else f"{what} needs one number per row, it holds {kind}"
 
 
 def required_numbers(columns: Any, column: str, what: str, problems: Problems) -> npt.NDArray[np.float64]:

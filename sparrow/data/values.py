@@ -142,6 +142,11 @@ def is_compiled(kind: Any) -> bool:
     )
 
 
+def holds_values(kind: Any) -> bool:
+    """Return whether an Arrow type holds numbers or strings, also in lists and dictionaries."""
+    return is_number(element_type(kind)) or is_text(element_type(kind))
+
+
 def element_type(kind: Any) -> Any:
     """Return the type of a column's entries: inside a list, behind a dictionary."""
     if is_list(kind):

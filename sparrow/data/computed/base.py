@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sparrow import fields
 from sparrow.data.errors import Problems
-from sparrow.data.values import element_type, is_number, is_text
+from sparrow.data.values import holds_values
 from sparrow.registry import Registry, fields_of
 
 C = TypeVar("C", bound="type[Computed]")
@@ -69,8 +69,7 @@ class Computed(abc.ABC):
 
     def refuse_input(self, column: str, kind: Any) -> str | None:
         """Return the sentence on a type of one of its own inputs. By default numbers, strings and lists are read."""
-        element = element_type(kind)
-        if is_number(element) or is_text(element):
+        if holds_values(kind):
             return None
         return f"{self.words} numbers, strings or lists of them, the column holds {kind}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from sparrow.data.batch import Values
 from sparrow.data.computed import Computed
 from sparrow.data.errors import Problems
 from sparrow.data.features.embeddings import NumberEmbedding
-from sparrow.data.values import Parsed, offsets_of, places_of
+from sparrow.data.values import Parsed, holds_values, is_number, is_text, offsets_of, places_of
 from sparrow.data.vocabulary import Vocabulary, Words
 from sparrow.embedding import Dynamic, Ragged
 from sparrow.kernels.feed import Step
@@ -233,8 +233,9 @@ class SparseFeature(Feature):
 
 
 class ColumnFeature(Feature):
-    """A feature of one column, or of one that is computed in its place."""
+    """A feature of one column, or of one that is computed in its place; ``needs``: the values of its column."""
 
+    needs: ClassVar[str] = "numbers or strings"
     column: str | None
     compute: Computed | None
 
@@ -263,9 +264,13 @@ class ColumnFeature(Feature):
         why = self.compute.refuse(column, kind)
         return None if why is None else f"feature '{self.name}': {why}"
 
-    @abc.abstractmethod
     def refuse_column(self, kind: Any) -> str | None:
         """Return the sentence on the type of its column, where it cannot be read; None: it can."""
+        return None if holds_values(kind) else f"feature '{self.name}' needs {self.needs}, the column holds {kind}"
+
+    def lacks_lists(self, column: str, kind: Any) -> bool:
+        is_whole = is_number(kind) or (is_text(kind) and getattr(self, "separator", None) is None)
+        return is_whole and column == self.id_column and self.compute is None and getattr(self, "max_length", 1) > 1
 
     def is_single(self, column: str) -> bool:
         return self.compute is not None and self.compute.is_single(column)

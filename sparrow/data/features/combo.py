@@ -13,7 +13,7 @@ from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
 from sparrow.data.features.base import Holds, SparseFeature, register_feature
 from sparrow.data.hashing import hashed, mix64, modulo
-from sparrow.data.values import element_type, is_compiled, is_list, is_number, is_text
+from sparrow.data.values import holds_values, is_compiled, is_list
 from sparrow.fields import Count
 from sparrow.kernels.feed import Step, steps
 
@@ -76,8 +76,7 @@ class ComboFeature(SparseFeature):
         return True
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        element = element_type(kind)
-        if not is_list(kind) and (is_text(element) or is_number(element)):
+        if not is_list(kind) and holds_values(kind):
             return None
         return f"feature '{self.name}' crosses single values (integers or strings), the column holds {kind}"
 

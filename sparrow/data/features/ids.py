@@ -14,7 +14,7 @@ from sparrow.data.errors import Problems
 from sparrow.data.features.base import Holds, Pooling, register_feature
 from sparrow.data.features.dynamic import with_presence
 from sparrow.data.features.mapped import MappedIds, filled, kept_ids
-from sparrow.data.values import Flat, cut, element_type, flatten, is_number, is_text, numbers
+from sparrow.data.values import Flat, cut, element_type, flatten, holds_values, is_text, numbers
 from sparrow.kernels.feed import Step
 
 
@@ -88,13 +88,12 @@ class IdFeature(MappedIds):
         return super().holds(column)
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        element = element_type(kind)
-        if self.compute is None and self.weight_separator is not None and not is_text(element):
+        if self.compute is None and self.weight_separator is not None and not is_text(element_type(kind)):
             example = f"'7{self.weight_separator}0.5'"
             return f"feature '{self.name}' needs ids with weights, such as {example}, the column holds {kind}"
         if column != self.weight_column:
             return super().refuse(column, kind)
-        if is_number(element) or is_text(element):
+        if holds_values(kind):
             return None
         return f"feature '{self.name}' needs weights (numbers, or lists of them), the column holds {kind}"
 

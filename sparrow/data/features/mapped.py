@@ -25,7 +25,6 @@ from sparrow.data.values import (
     flatten,
     integers,
     is_compiled,
-    is_number,
     is_text,
     offsets_of,
 )
@@ -44,6 +43,7 @@ AUTO: Final = "auto"
 class MappedIds(ColumnFeature, SparseFeature):
     """The base of `IdFeature` and `SequenceFeature`: from entries to row numbers."""
 
+    needs = "ids (integers, strings, or lists of them)"
     name: str
     _: dataclasses.KW_ONLY
     embedding_dim: Count
@@ -187,12 +187,6 @@ class MappedIds(ColumnFeature, SparseFeature):
         if isinstance(self._unknown, int):
             return self._unknown
         return self.num_rows - 1 if self._unknown == "row" else -1
-
-    def refuse_column(self, kind: Any) -> str | None:
-        element = element_type(kind)
-        if is_text(element) or is_number(element):
-            return None
-        return f"feature '{self.name}' needs ids (integers, strings, or lists of them), the column holds {kind}"
 
     def _default(self, kind: Any) -> np.integer[Any] | None:
         """Return the row, or the raw id, of a missing id in a column of entries of type ``kind``; None: none."""

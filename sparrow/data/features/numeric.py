@@ -17,7 +17,7 @@ from sparrow.data.errors import DataError, Problems
 from sparrow.data.expressions import Expression, Vector
 from sparrow.data.features.base import ColumnFeature, Pooling, TableUse, register_feature
 from sparrow.data.features.embeddings import AutoDis, NumberEmbedding
-from sparrow.data.values import element_type, flatten, is_compiled, is_number, is_text, numbers, plain
+from sparrow.data.values import flatten, is_compiled, numbers, plain
 from sparrow.embedding import Ragged
 from sparrow.fields import Count, Finite, NotNegative, Positive
 from sparrow.kernels.feed import Step, steps
@@ -27,6 +27,7 @@ from sparrow.kernels.feed import Step, steps
 class NumberFields(ColumnFeature):
     """The fields of `RawFeature` and `RawSequenceFeature`."""
 
+    needs = "numbers"
     name: str
     _: dataclasses.KW_ONLY
     column: str | None = None
@@ -144,12 +145,6 @@ class RawFeature(NumberFields):
     def words_for(self) -> str:
         count = "numbers" if self.dim == 1 else f"lists of {self.dim} numbers"
         return count + ("; may be missing" if self.missing is not None else "")
-
-    def refuse_column(self, kind: Any) -> str | None:
-        element = element_type(kind)
-        if is_number(element) or is_text(element):
-            return None
-        return f"feature '{self.name}' needs numbers, the column holds {kind}"
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """Return (batch, dim) float32, or int32 buckets: (batch,), or `Ragged` where a row has several."""

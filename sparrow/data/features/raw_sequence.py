@@ -14,7 +14,7 @@ from sparrow.data.errors import Problems
 from sparrow.data.features.base import End, TableUse, register_feature, truncated
 from sparrow.data.features.embeddings import NumberEmbedding
 from sparrow.data.features.numeric import NumberFields, RawFeature
-from sparrow.data.values import Flat, flatten, is_list, is_number, is_text, offsets_of, plain, with_one_entry
+from sparrow.data.values import Flat, flatten, is_list, is_text, offsets_of, plain, with_one_entry
 from sparrow.fields import Count, Finite
 
 
@@ -85,10 +85,6 @@ class RawSequenceFeature(NumberFields):
     def words_for(self) -> str:
         text = "" if self.separator is None else f", or texts with {self.separator!r} between"
         return f"lists of {self.element.words_for()}{text}"
-
-    def lacks_lists(self, column: str, kind: Any) -> bool:
-        is_whole = is_number(kind) or (is_text(kind) and self.separator is None)
-        return is_whole and column == self.id_column and self.compute is None and self.max_length > 1
 
     def refuse_column(self, kind: Any) -> str | None:
         if is_text(kind) and self.separator is None and self.max_length > 1:

@@ -13,7 +13,7 @@ from sparrow.data.batch import Values
 from sparrow.data.errors import Problems, shown
 from sparrow.data.features.base import End, Pooling, TableUse, register_feature, truncated
 from sparrow.data.features.mapped import MappedIds, kept_ids
-from sparrow.data.values import Flat, element_type, is_number, is_text, with_one_entry
+from sparrow.data.values import Flat, element_type, is_text, with_one_entry
 from sparrow.fields import Count
 from sparrow.kernels.feed import Step
 
@@ -57,10 +57,6 @@ class SequenceFeature(MappedIds):
     @property
     def table_use(self) -> TableUse:
         return dataclasses.replace(super().table_use, is_ordered=self.pooling is None)
-
-    def lacks_lists(self, column: str, kind: Any) -> bool:
-        is_whole = is_number(kind) or (is_text(kind) and self.separator is None)
-        return is_whole and column == self.id_column and self.compute is None and self.max_length > 1
 
     @property
     def may_hold_lists(self) -> bool:

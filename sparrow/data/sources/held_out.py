@@ -16,7 +16,7 @@ from sparrow import fields
 from sparrow.data.errors import DataError
 from sparrow.data.hashing import hash_integers, hashed
 from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source, register_source
-from sparrow.data.values import element_type, is_list, is_number, is_text
+from sparrow.data.values import holds_values, is_list
 from sparrow.kernels.feed import Encoded, EncodedText
 
 
@@ -109,7 +109,7 @@ class _HeldOutReader(ReaderOver):
         if cut.by is None:
             return self._by_number(chunk, table.num_rows)
         kind = table[cut.by].type
-        if is_list(kind) or not (is_text(element_type(kind)) or is_number(element_type(kind))):
+        if is_list(kind) or not holds_values(kind):
             why = f"rows are held out by integers or strings, the column holds {kind}; make a column of these"
             raise DataError(why, column=cut.by)
         return self._by_key(np.asarray(hashed(table[cut.by].combine_chunks()).values, np.uint64))
