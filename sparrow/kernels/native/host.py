@@ -85,7 +85,8 @@ def jobs(kind: str) -> list[tuple[str, str, tuple[str, ...]]]:
     files = sorted((KERNELS / kind / "src").glob("*.[ch]*"))
     content = "\n".join(path.read_text() for path in files)
     sources = tuple(str(path) for path in files if path.suffix == ".cc")
-    used = levels()[:1] if kind == "feed" else levels()  # the feed chooses instructions function by function
+    one = kind in ("feed", "areas")  # the feed chooses instructions function by function; sorting has no use for them
+    used = levels()[:1] if one else levels()
     return [(library_name(kind, level, content), level, sources) for level in used]
 
 

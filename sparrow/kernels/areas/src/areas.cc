@@ -1,14 +1,18 @@
 // Areas under the ROC curves of groups of rows: rows are sorted by key, then by score, and each group is summed once.
 //
 // Rows go to parts by a hash of their keys, so that threads share the groups. A part is sorted by the first bits of
-// its keys to buckets that fit the cache, and a bucket by its other bits, from the last byte to the first.
+// its keys to buckets that fit the cache, and a bucket by its other bits, from the last ones to the first.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <new>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -16,7 +20,8 @@ namespace {
 
 constexpr int64_t BLOCK = 1 << 17;   // rows that a thread takes at a time
 constexpr int64_t BUCKET = 1 << 12;  // rows of a bucket, in the mean
-constexpr int MOST_BITS = 11;        // of the number of a bucket
+constexpr int MOST_BITS = 11;        // that rows are sorted by at a time
+constexpr size_t LARGE_PAGE = size_t{1} << 21;
 constexpr int64_t FEW = 48;          // rows that are inserted one by one
 
 struct Chunk {
@@ -33,9 +38,6 @@ struct Row {
   float weight;    // of a positive row; its negative, of a negative one
 
   bool operator<(const Row& other) const { return key != other.key ? key < other.key : score < other.score; }
-  uint32_t byte(int number) const {  // from the last one: 4 of the score, then 8 of the key
-    return static_cast<uint32_t>(number < 4 ? score >> 8 * number : key >> 8 * (number - 4)) & 255;
-  }
 };
 
 struct Areas {
@@ -47,7 +49,7 @@ uint64_t owner(uint64_t key, uint64_t parts) {
   constexpr uint64_t MIX = 0x9E3779B97F4A7C15;
   uint64_t mixed = key * MIX;
   mixed ^= mixed >> 32;
-  return ((mixed * MIX) >> 33) % parts;
+  return ((mixed * MIX) >> 33) & (parts - 1);
 }
 
 uint32_t ordered(float prediction) {
@@ -55,6 +57,25 @@ uint32_t ordered(float prediction) {
   uint32_t bits;
   std::memcpy(&bits, &positive_zero, 4);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+// Bits of the key, or of the score, that rows are sorted by at a time.
+struct Digit {
+  bool is_of_key;
+  int shift;
+  uint32_t mask;
+
+  uint32_t of(const Row& row) const {
+    return static_cast<uint32_t>((is_of_key ? row.key : row.score) >> shift) & mask;
+  }
+};
+
+// Appends the digits of all bits that vary, the last ones first.
+void add_digits(uint64_t varies, bool is_of_key, std::vector<Digit>& digits) {
+  if (varies == 0) return;
+  const int first = __builtin_ctzll(varies), bits = 64 - __builtin_clzll(varies) - first;
+  const int count = (bits + MOST_BITS - 1) / MOST_BITS, each = (bits + count - 1) / count;
+  for (int i = 0; i < count; ++i) digits.push_back({is_of_key, first + i * each, (1u << each) - 1});
 }
 
 void sort_bucket(Row* rows, Row* space, int64_t count) {
@@ -67,18 +88,21 @@ void sort_bucket(Row* rows, Row* space, int64_t count) {
     }
     return;
   }
-  Row varies{0, 0, 0};
+  uint64_t keys = 0, scores = 0;
   for (int64_t i = 1; i < count; ++i) {
-    varies.key |= rows[i].key ^ rows[0].key;
-    varies.score |= rows[i].score ^ rows[0].score;
+    keys |= rows[i].key ^ rows[0].key;
+    scores |= rows[i].score ^ rows[0].score;
   }
+  std::vector<Digit> digits;
+  add_digits(scores, false, digits);
+  add_digits(keys, true, digits);
+  std::vector<uint32_t> starts(size_t{1} << MOST_BITS);
   Row *from = rows, *to = space;
-  for (int number = 0; number < 12; ++number) {
-    if (varies.byte(number) == 0) continue;
-    uint32_t starts[257] = {};
-    for (int64_t i = 0; i < count; ++i) ++starts[from[i].byte(number) + 1];
-    for (int byte = 0; byte < 256; ++byte) starts[byte + 1] += starts[byte];
-    for (int64_t i = 0; i < count; ++i) to[starts[from[i].byte(number)]++] = from[i];
+  for (const Digit digit : digits) {
+    std::fill_n(starts.begin(), digit.mask + 1, 0);
+    for (int64_t i = 0; i < count; ++i) ++starts[digit.of(from[i])];
+    std::exclusive_scan(starts.begin(), starts.begin() + digit.mask + 1, starts.begin(), 0u);
+    for (int64_t i = 0; i < count; ++i) to[starts[digit.of(from[i])]++] = from[i];
     std::swap(from, to);
   }
   if (from != rows) std::copy(from, from + count, rows);
@@ -147,6 +171,22 @@ int64_t sum_part(Row* rows, Row* space, int64_t count, Areas out) {
   return groups;
 }
 
+// Rows with any content, in large pages where the system has some: to clear small ones takes as long as to sort.
+struct Memory {
+  Row* rows;
+
+  explicit Memory(int64_t count) {
+    const size_t bytes = (count * sizeof(Row) / LARGE_PAGE + 1) * LARGE_PAGE;
+    rows = static_cast<Row*>(std::aligned_alloc(LARGE_PAGE, bytes));
+    if (rows == nullptr) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    madvise(rows, bytes, MADV_HUGEPAGE);
+#endif
+  }
+  ~Memory() { std::free(rows); }
+  Memory(const Memory&) = delete;
+};
+
 // Calls work(0), ..., work(count - 1) in threads; returns whether there was memory for all.
 template <class Work>
 bool in_threads(int64_t threads, int64_t count, const Work& work) {
@@ -183,7 +223,8 @@ extern "C" __attribute__((visibility("default"))) int64_t sparrow_group_areas(
                         std::min(BLOCK, own.rows - at)});
     }
   }
-  const std::unique_ptr<Row[]> sorted(new Row[rows]), space(new Row[rows]);  // not cleared
+  const Memory held(2 * rows);
+  Row *const sorted = held.rows, *const space = held.rows + rows;
   const int64_t num_blocks = blocks.size();
   std::vector<int64_t> places(num_blocks * parts);  // of a block's next row in each part
   bool is_done = in_threads(threads, num_blocks, [&](int64_t i) {
