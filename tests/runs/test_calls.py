@@ -9,6 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparrow import runs
+from sparrow.feed import Feed, Prepared
+from sparrow.feed.feed import MeshLayout
 from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.evaluating.predict_files import predict
 from sparrow.runs.loop.staging import calls_of
@@ -134,6 +136,22 @@ def judged(bags, file, most, monkeypatch, *overrides):
     results = evaluator(state, said.append)
     assert predict(program, state, str(bags), file) == 1500
     return (results, evaluator.curves, evaluator.examples, said, pq.read_table(file).to_pydict()), taken
+
+
+def test_calls_end_after_each_multiple_and_where_batches_grow():
+    """So a line of the log, after each multiple, comes after a call."""
+    sizes = [5, 5, 7, 7, 7, 7, 9, 9, 9, 9, 9]
+    batches = [Prepared(Feed(np.zeros(size), MeshLayout(), 4), {}, None, 4) for size in sizes]
+    made = list(calls.in_calls(iter(batches), 3))
+    assert [[len(one.feed.buffer) for one in call] for call in made] == [[5, 5], [7], [7, 7, 7], [9, 9, 9], [9, 9]]
+    assert [feed.buffer for feed in calls.filled_up(made[0], 3)] == [batches[i].feed.buffer for i in (0, 1, 1)]
+
+
+def test_rows_of_padding_are_cut_off_in_each_batch_of_a_call():
+    rows = np.arange(24)  # three batches of four examples, two rows each
+    assert calls.without_padding(rows, [4, 3], 4, 3).tolist() == list(range(14))
+    assert calls.without_padding(rows, [1, 4], 4, 3).tolist() == [0, 1, *range(8, 16)]
+    assert calls.without_padding(rows[:0], [0], 0, 3).tolist() == []
 
 
 @pytest.mark.parametrize("override", ["evaluate.log_every_steps=4", "evaluate.steps=7", "data.threads=2"])

@@ -199,7 +199,7 @@ class Evaluator:
         """Return the states of the exact metrics with the scores and keys of some batches."""
         if not held:
             return host
-        scored, keys = jax.tree.map(lambda *parts: np.concatenate(parts), *held)
+        scored, keys = held[0] if len(held) == 1 else jax.tree.map(lambda *parts: np.concatenate(parts), *held)
         return self.scores.update_host(host, scored, keys)
 
     def _calibrate(self) -> dict[str, float]:

@@ -19,14 +19,14 @@ def kind(feeds: Sequence[Feed]) -> tuple[Any, ...]:
 
 
 def in_calls(batches: Iterable[Prepared], most: int) -> Iterator[tuple[Prepared, ...]]:
-    """Yield the batches in calls of ``most``, fewer where another kind follows, and at the end."""
+    """Yield batches in calls, which end after each multiple of ``most``, before another kind, and at the end."""
     held: list[Prepared] = []
-    for prepared in batches:
+    for number, prepared in enumerate(batches, 1):
         if held and kind([prepared.feed]) != kind([held[0].feed]):
             yield tuple(held)
             held = []
         held.append(prepared)
-        if len(held) == most:
+        if number % most == 0:
             yield tuple(held)
             held = []
     if held:
