@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-# What one test compiles serves all others, in both workers and in every process that a test starts. Set before JAX is
-# imported; the process that starts the workers makes the folder and removes it.
+# What one test compiles serves all others, in both workers and in every process that a test starts: to read a program of
+# one operation takes a third of compiling it. Set before JAX is imported; the process that starts the workers makes the
+# folder and removes it.
 CACHE = None
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     CACHE = tempfile.mkdtemp(prefix="sparrow-tests-")
-    os.environ |= {"JAX_COMPILATION_CACHE_DIR": CACHE, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.03"}
+    os.environ |= {"JAX_COMPILATION_CACHE_DIR": CACHE, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 # Most programs here take far longer to compile than to run: they are compiled without optimization, in one part, and by
 # the emitters that take half of the time, unless the caller asks for flags of his own. `OPTIMIZED` brings users' flags
@@ -43,6 +44,9 @@ import jax  # noqa: E402
 import sparrow as sp  # noqa: E402
 from sparrow.data.computed.custom import FUNCTIONS  # noqa: E402
 from sparrow.registry import REGISTRIES  # noqa: E402
+from tests import contexts  # noqa: E402
+
+contexts.share()
 
 # A shell's background jobs ignore Ctrl-C, and so would the runs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
