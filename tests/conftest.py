@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-# What one test compiles serves all others, in both workers and in every process that a test starts: to read a program of
+# What one test compiles serves all others, in both workers and in all processes that tests start: reading a program of
 # one operation takes a third of compiling it. Set before JAX is imported; the process that starts the workers makes the
 # folder and removes it.
 CACHE = None
