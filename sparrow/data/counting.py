@@ -76,7 +76,9 @@ def build_vocabularies(
     reader = source.open(list(separators))
     for column in separators:
         file, schema = reader.schemas[0]
-        _check(file, column, schema[column])
+        if not is_text(kind := element_type(schema[column])) and not pa.types.is_integer(kind):
+            why = f"a vocabulary is made of strings or integers, the column holds {schema[column]}"
+            raise DataError(why, file, column=column)
     counters, without = {column: Counter(pa.large_string()) for column in separators}, collections.Counter[str]()
     for table in reader.tables(bad_rows):
         for column, separator in separators.items():
@@ -152,12 +154,6 @@ def _kept(merged: Any, column: str, min_count: int, max_words: int | None, witho
         raise DataError(f"no word occurs {min_count} times or more; lower min_count", column=column)
     vocabulary = Vocabulary(kept["value"].to_pylist(), f"column '{column}'")
     return Counted(vocabulary, tuple(kept["count"].to_pylist()), words.num_rows, without + int(missing))
-
-
-def _check(file: str, column: str, kind: Any) -> None:
-    element = element_type(kind)
-    if not is_text(element) and not pa.types.is_integer(element):
-        raise DataError(f"a vocabulary is made of strings or integers, the column holds {kind}", file, column=column)
 
 
 EXAMPLES: Final = 65_536

@@ -60,15 +60,11 @@ def _fields(text: str) -> dict[str, str]:
     section = _SECTION.search(text + "\n")
     for _, names, words in _FIELD.findall(section[1]) if section else []:
         other = _AS_IN.fullmatch(_one_line(words))
-        elsewhere = described(_class(other[1])) if other else {}
+        classes = {cls.__name__: cls for registry in REGISTRIES for cls in registry.classes()} if other else {}
+        elsewhere = described(classes[other[1]]) if other else {}
         for name in re.split(r",\s+", names):
             found[name] = elsewhere[name] if other else _one_line(words[0].upper() + words[1:])
     return found
-
-
-def _class(name: str) -> type[Any]:
-    classes: list[type[Any]] = [cls for registry in REGISTRIES for cls in registry.classes()]
-    return next(cls for cls in classes if cls.__name__ == name)
 
 
 def _one_line(text: str) -> str:

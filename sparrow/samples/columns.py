@@ -172,10 +172,6 @@ def _raw(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
     return {column: values if feature.separator is None else [feature.separator.join(map(str, row)) for row in values]}
 
 
-def _combo(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
-    return {column: drawn.below(column, 9).tolist() for column in feature.cross}
-
-
 def _sequence(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
     values = _entries(feature, drawn, feature.id_column, lengths)
     return {feature.id_column: _parts(values, lengths, feature.separator)}
@@ -213,7 +209,7 @@ def _tokenize(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Col
 _MAKERS: Final[dict[str, Callable[[Any, Drawn, npt.NDArray[np.int64]], Columns]]] = {
     "id": _id,
     "raw": _raw,
-    "combo": _combo,
+    "combo": lambda feature, drawn, lengths: {column: drawn.below(column, 9).tolist() for column in feature.cross},
     "sequence": _sequence,
     "raw_sequence": _raw_sequence,
     "bag_sequence": _bag_sequence,

@@ -136,7 +136,8 @@ def tune(
     if not space:
         raise ConfigError([Problem((), f"there is no field to search; add FIELD=VALUES, where VALUES is {FORM}")])
     base = load([searched.first for searched in space])  # refuses an unknown field before the first trial
-    metric = metric or _metric(base)
+    watched = base.evaluate.early_stopping or base.train.checkpoint.best_by
+    metric = metric or ("loss" if watched is None else watched.metric)
     mode = mode or ("min" if is_lower_better(metric) else "max")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -257,11 +258,6 @@ def _check_same(study: Any, fields: list[str], metric: str, folder: Path) -> Non
     elif study.user_attrs != facts:
         problem = f"{folder} holds a search of other fields or by another metric; choose another folder"
         raise ConfigError([Problem((), problem)])
-
-
-def _metric(config: configs.Config) -> str:
-    watched = config.evaluate.early_stopping or config.train.checkpoint.best_by
-    return "loss" if watched is None else str(watched.metric)
 
 
 WORDS: Final = {"COMPLETE": "complete", "PRUNED": "stopped early", "FAIL": "failed"}

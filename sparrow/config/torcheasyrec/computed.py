@@ -233,7 +233,10 @@ def _custom(entry: Entry, others: Entries) -> computed.Computed:
     block.note("the code is a Python function of operator_name, which --import FILE registers", "operator_lib_file")
     block.note("features are computed row by row", "is_op_thread_safe")
     arguments, given = _listed(entry, others), block["operator_params"]
-    options = {} if given is None else {each["key"]: _option(each["value"]) for each in given["fields"]}
+    kinds = ("string_value", "number_value", "bool_value")
+    options: dict[str, Any] = {}
+    for each in () if given is None else given["fields"]:
+        options[each["key"]] = next((each["value"][kind] for kind in kinds if kind in each["value"]), None)
     if block["operator_name"] != "EditDistance":
         return computed.Custom(block["operator_name"], arguments, options=options)
     if len(arguments) != 2:
@@ -241,11 +244,6 @@ def _custom(entry: Entry, others: Entries) -> computed.Computed:
     if options.pop("encoding", "utf-8") not in ("utf-8", "utf8") or options:
         block.fail("EditDistance takes the encoding utf-8 alone", "operator_params")
     return computed.EditDistance(*arguments)
-
-
-def _option(value: Block) -> Any:
-    kinds = ("string_value", "number_value", "bool_value")
-    return next((value[kind] for kind in kinds if kind in value), None)
 
 
 COMPUTED: Final[Mapping[str, Callable[[Entry, Entries], computed.Computed]]] = {

@@ -80,7 +80,12 @@ def tasks(block: Block, data: Block, columns: Mapping[str, str]) -> dict[str, Ta
         data.note("the tasks of a fusion_mtl_tower have no weights of examples", "sample_weight_fields")
         _check_own(block, f"task_configs of {name}")
         configs = chosen["fusion_mtl_tower"]["task_configs"]
-        return {each["task_name"]: _fused_task(each, labels, columns) for each in configs}
+        for each in configs:
+            _check_label(each, "label_name", labels)
+        return {
+            each["task_name"]: task(each, label_name(each), each["num_class"], None, columns, weight=each["weight"])
+            for each in configs
+        }
     if "task_towers" in chosen:
         if weights:
             data.note("each task tower names its own in sample_weight_name", "sample_weight_fields")
@@ -113,11 +118,6 @@ def _check_own(block: Block, owner: str) -> None:
 def _check_label(block: Block, field: str, labels: tuple[str, ...]) -> None:
     if block[field] is not None and block[field] not in labels:
         block.fail(f"'{block[field]}' is not among the label_fields of data_config: {', '.join(labels)}", field)
-
-
-def _fused_task(block: Block, labels: tuple[str, ...], columns: Mapping[str, str]) -> Task:
-    _check_label(block, "label_name", labels)
-    return task(block, label_name(block), block["num_class"], None, columns, weight=block["weight"])
 
 
 def _tower_task(tower: Block, labels: tuple[str, ...], columns: Mapping[str, str], pareto: bool) -> Task:

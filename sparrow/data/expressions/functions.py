@@ -135,10 +135,6 @@ def _roundp(x: Floats, places: Floats) -> Floats:
     return _round(x * scale) / scale
 
 
-def _sigmoid(x: Floats) -> Floats:
-    return np.exp(-np.logaddexp(0.0, -x))
-
-
 def _haversine(lng1: Floats, lat1: Floats, lng2: Floats, lat2: Floats) -> Floats:
     """Return the kilometers between two points on the earth, by the haversine formula; exact for near points."""
     lng1, lat1, lng2, lat2 = (np.radians(x) for x in (lng1, lat1, lng2, lat2))
@@ -218,7 +214,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "ln": _numbers(np.log),
     "round": _numbers(_round),
     "roundp": _numbers(_roundp, 2, 2),
-    "sigmoid": _numbers(_sigmoid),
+    "sigmoid": _numbers(lambda x: np.exp(-np.logaddexp(0.0, -x))),
     "sphere_dist": _numbers(_sphere_dist, 4, 4),
     "haversine": _numbers(_haversine, 4, 4),
     "min": _all(np.minimum),

@@ -92,7 +92,9 @@ class RawFeature(NumberFields):
         if self.embedding is not None:
             self._check_embedding(where)
         elif self.boundaries is not None:
-            self._check_boundaries(where)
+            object.__setattr__(self, "boundaries", tuple(self.boundaries))
+            fields.increasing(f"{where}: boundaries", self.boundaries)
+            fields.integer(f"{where}: embedding_dim", self.embedding_dim)
         elif self.embedding_dim is not None or self.table is not None or self.pooling is not None:
             raise ValueError(f"{where}: embedding_dim, table and pooling belong to buckets; give boundaries as well")
 
@@ -110,11 +112,6 @@ class RawFeature(NumberFields):
             raise ValueError(f"{where}: embedding and boundaries exclude each other, and an embedding has no table")
         if self.dim != 1 and isinstance(self.embedding, AutoDis):
             raise ValueError(f"{where}: autodis takes one number per row; leave out dim, or take mlp")
-        fields.integer(f"{where}: embedding_dim", self.embedding_dim)
-
-    def _check_boundaries(self, where: str) -> None:
-        object.__setattr__(self, "boundaries", tuple(self.boundaries or ()))
-        fields.increasing(f"{where}: boundaries", self.boundaries or ())
         fields.integer(f"{where}: embedding_dim", self.embedding_dim)
 
     @property

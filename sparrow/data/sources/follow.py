@@ -114,13 +114,9 @@ class FollowReader(GrowingReader):
             keyed = [(key, file) for key, file in keyed if key > self._after]
         return [{"file": file, "key": key} for key, file in keyed]
 
-    @property
-    def _seen(self) -> set[str]:
-        return self._taken | {entry["file"] for entry in self._waiting}
-
     def _new(self) -> list[AnyPath]:
         """Return the files that were not seen yet; looks at the others by their names alone, which may be many."""
-        seen, folder = self._seen, at(self.name)
+        seen, folder = self._taken | {entry["file"] for entry in self._waiting}, at(self.name)
         is_folder = not glob.has_magic(self.name) and folder.is_dir()
         if isinstance(folder, Remote):
             found = folder.rglob("*") if is_folder else matching(self.name)

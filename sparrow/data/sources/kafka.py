@@ -410,14 +410,11 @@ def _silent() -> logging.Logger:
     return logger
 
 
-def _of_json(source: Kafka) -> Parse:
-    def parse(value: bytes) -> list[dict[str, Any]]:
-        row = json.loads(value)
-        if not isinstance(row, dict):
-            raise ValueError("is no object")
-        return [row]
-
-    return parse
+def _of_json(value: bytes) -> list[dict[str, Any]]:
+    row = json.loads(value)
+    if not isinstance(row, dict):
+        raise ValueError("is no object")
+    return [row]
 
 
 def _of_csv(source: Kafka) -> Parse:
@@ -448,8 +445,9 @@ def _of_avro(source: Kafka) -> Parse:
     return lambda value: [read(io.BytesIO(value[begin:]), schema, None)]
 
 
-def _of_arrow(source: Kafka) -> Parse:
-    return lambda value: pa.ipc.open_stream(value).read_all().to_pylist()
-
-
-_PARSERS: Final = {"json": _of_json, "csv": _of_csv, "avro": _of_avro, "arrow": _of_arrow}
+_PARSERS: Final[dict[str, Callable[[Kafka], Parse]]] = {
+    "json": lambda source: _of_json,
+    "csv": _of_csv,
+    "avro": _of_avro,
+    "arrow": lambda source: lambda value: pa.ipc.open_stream(value).read_all().to_pylist(),
+}
