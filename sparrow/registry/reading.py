@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -137,7 +138,7 @@ class RecordField:
 def fields_of(cls: type[Any]) -> dict[str, RecordField]:
     """Return the fields that a mapping may give, by name."""
     try:
-        hints = typing.get_type_hints(cls, include_extras=hasattr(cls, "as_fields"))  # others check their own bounds
+        hints = _hints(cls)  # type: ignore[arg-type]
     except NameError as error:
         raise TypeError(
             f"the type of a field of {cls.__name__} is not known: {error}; define it at the top of the module"
@@ -150,6 +151,11 @@ def fields_of(cls: type[Any]) -> dict[str, RecordField]:
         missing = default is dataclasses.MISSING
         found[field.name] = RecordField(hints[field.name], missing, None if missing else default)
     return found
+
+
+@functools.cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(cls, include_extras=hasattr(cls, "as_fields"))  # others check their own bounds
 
 
 def freeze(value: Any, path: Path = ()) -> Any:
