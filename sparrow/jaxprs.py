@@ -30,16 +30,12 @@ def called(equation: core.JaxprEqn) -> core.ClosedJaxpr | None:
     return inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
 
 
-def is_literal(atom: Any) -> bool:
-    """Return whether an operand is a number that the jaxpr itself holds, and no variable."""
-    return hasattr(atom, "val")
-
-
 def walk(
     closed: core.ClosedJaxpr,
     inputs: Sequence[Value],
     equation: Callable[[core.JaxprEqn, list[Value]], Sequence[Value]],
     constant: Callable[[Any, Any], Value],
+    inlined: Callable[[core.JaxprEqn], core.ClosedJaxpr | None] = called,
 ) -> list[Value]:
     """Interpret ``closed`` on values of any kind.
 
@@ -48,6 +44,7 @@ def walk(
       inputs: one value per input.
       equation: the values of an equation's outputs, from the equation and the values of its operands.
       constant: the value of a constant, from the constant and its aval.
+      inlined: the jaxpr that is walked in place of an equation; None: it is handed over.
 
     Returns:
       One value per output.
@@ -57,11 +54,11 @@ def walk(
         known[variable] = constant(number, variable.aval)
 
     def read(atom: Any) -> Value:
-        return constant(atom.val, atom.aval) if is_literal(atom) else known[atom]
+        return constant(atom.val, atom.aval) if hasattr(atom, "val") else known[atom]  # a number of the jaxpr itself
 
     for one in closed.jaxpr.eqns:
         operands = [read(atom) for atom in one.invars]
-        inner = called(one)
-        results = equation(one, operands) if inner is None else walk(inner, operands, equation, constant)
+        inner = inlined(one)
+        results = equation(one, operands) if inner is None else walk(inner, operands, equation, constant, inlined)
         known.update(zip(one.outvars, results, strict=True))
     return [read(atom) for atom in closed.jaxpr.outvars]

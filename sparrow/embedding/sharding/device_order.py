@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType
 
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
-from sparrow.jaxprs import is_literal
+from sparrow.jaxprs import walk
 
 LINEAR: Final = frozenset({"copy", "neg", "reduce_sum", "reshape", "squeeze", "transpose"})
 """Operations of one array that may be applied to each device's part of a sum; `_is_linear` has the others."""
@@ -101,27 +101,11 @@ class _Walk:
 
     def results(self, closed: Any, values: Sequence[Followed]) -> list[Any]:
         """Return the results; parts that are still apart go together."""
-        made = self.run(closed.jaxpr, closed.consts, values)
+        made = walk(closed, values, self.equation, lambda number, _: Followed(number), _inlined)
         apart = {id(value): value for value in made if value.array is None}
         for value, array in zip(apart.values(), self.sums([v.parts for v in apart.values()]), strict=True):
             value.array = array
         return [value.array for value in made]
-
-    def run(self, jaxpr: Any, consts: Sequence[Any], values: Sequence[Followed]) -> list[Followed]:
-        """Return the values of the results."""
-        held: dict[Any, Followed] = {}
-        held |= zip(jaxpr.constvars, map(Followed, consts), strict=True)
-        held |= zip(jaxpr.invars, values, strict=True)
-
-        def read(atom: Any) -> Followed:
-            return Followed(atom.val) if is_literal(atom) else held[atom]
-
-        for equation in jaxpr.eqns:
-            given = [read(atom) for atom in equation.invars]
-            inner = _inlined(equation)
-            made = self.equation(equation, given) if inner is None else self.run(inner.jaxpr, inner.consts, given)
-            held |= zip(equation.outvars, made, strict=True)
-        return [read(atom) for atom in jaxpr.outvars]
 
     def equation(self, equation: Any, given: Sequence[Followed]) -> list[Followed]:
         """Return the results of one operation."""
