@@ -1,13 +1,13 @@
 """Tables in host memory: a record of each row there, and a cache of rows as the arrays on the device.
 
-A step finds its rows in the cache, chooses who leaves, and reads the missing ones, on the device. Rows that leave are
-stored beside the rest of the step, and rows of the next step come beside it, where the loop has its batch. Records
+A step finds its rows in the cache, chooses who leaves, stores these, and reads the missing ones, on the device. Records
 change in place, outside of what compiled programs know: only the newest state of a training is valid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -15,13 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.dynamic.assigning import Arrays, Before, assign, started
+from sparrow.embedding.batches.packing import Packer
+from sparrow.embedding.dynamic.assigning import Arrays, Before, assign, find, started, undone
 from sparrow.embedding.sharding.first_values import AT_ONCE, first_values
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.on_host import HostRows
 from sparrow.embedding.sharding.shards import Shards
+from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
-from sparrow.kernels import ids, records, stand_in
+from sparrow.kernels import Backend, ids, records, stand_in
 from sparrow.kernels.cuda import swap
 from sparrow.rules import PER_ROW
 
@@ -183,58 +185,97 @@ class Cache:
         return self._shards.index
 
 
-class Stored(NamedTuple):
-    """A stack on a device.
+class OwnRows:
+    """The work on the rows of one device that a device does by itself: on a mesh, inside of `Shards.each`."""
 
-    Attributes:
-      arrays: the table under "", and its slots.
-      ids: the map of a dynamic stack.
-      cached: the cache of one in host memory.
-    """
+    def __init__(
+        self,
+        features: Sequence[FeatureSpec],
+        stacks: Sequence[Stack],
+        backends: Mapping[str, Backend],
+        shards: Shards | None = None,
+        layouts: Mapping[str, Layout] = MappingProxyType({}),
+    ) -> None:
+        self.features, self.stacks, self.backends = features, stacks, backends
+        self.packer = Packer(features, stacks)
+        self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
+        self.caches = {
+            stack.name: Cache(stack, backends[stack.name].name, shards, layouts.get(stack.name))
+            for stack in stacks
+            if stack.apart
+        }
 
-    arrays: Arrays
-    ids: ids.IdState | None = None
-    cached: Cached | None = None
+    def id_settings(self, stack: Stack) -> ids.Settings:
+        """Return the settings of the map of each device."""
+        return stack.ids
 
+    def assign_own(
+        self,
+        stacks: Sequence[Stack],
+        parts: Sequence[dict[str, Any]],
+        raw: Mapping[str, jax.Array],
+        rows: Mapping[str, jax.Array],
+        numbers: tuple[jax.Array, jax.Array, jax.Array | None],
+    ) -> tuple[dict[str, jax.Array], dict[str, Before]]:
+        """Give rows to raw ids, bring rows in host memory to the device, and start fresh ones.
 
-def assigned(
-    stack: Stack,
-    backend: str,
-    settings: ids.Settings | None,
-    cache: Cache | None,
-    held: Stored,
-    words: jax.Array | None,
-    rows: jax.Array,
-    numbers: tuple[jax.Array, jax.Array, jax.Array | None],
-) -> tuple[Stored, jax.Array, Before | None]:
-    """Give rows to raw ids, bring rows in host memory to the device, and start fresh ones.
+        Return by stack the rows of its arrays, and what undoes the ids.
 
-    Return the stack, the rows of its arrays, and what undoes the ids.
+        Args:
+          stacks: the stacks.
+          parts: tables, slots, maps and caches by stack, which are replaced.
+          raw: by dynamic stack, (N, 2) uint32.
+          rows: by stack, (N,) int32: rows, or the tables of raw ids.
+          numbers: the step, the seed, and whether anything changes.
+        """
+        (tables, slots, maps, caches), (step, seed, when) = parts, numbers
+        found: dict[str, jax.Array] = {}
+        undo: dict[str, Before] = {}
+        for stack in stacks:
+            name, own, backend, cache = (
+                stack.name,
+                rows[stack.name],
+                self.backends[stack.name],
+                self.caches.get(stack.name),
+            )
+            arrays, words, made = {"": tables[name], **slots[name]}, raw.get(name), None
+            if words is not None:
+                made = assign(self.id_settings(stack), backend.name, maps[name], words, own, step, when)
+                maps[name], own = made.state, made.rows
+            if cache is not None:
+                arrays, caches[name], own = cache.assign(arrays, caches[name], own, when)
+            if made is not None and words is not None:
+                fresh = made.fresh
+                if cache is not None:  # where its rows do not fit into the cache, no id is admitted
+                    short = caches[name].slots.short.max() > 0
+                    maps[name] = ids.choose(backend.name).undone(
+                        self.id_settings(stack), maps[name], made.undo, words, short
+                    )
+                    slot = cache.find(caches[name], fresh.rows)
+                    fresh = fresh._replace(rows=jnp.where(short, cache.settings.rows, slot))
+                arrays, values = started(stack, arrays, seed, fresh, backend.name)
+                undo[name] = Before(words, made.undo, fresh, values)
+            tables[name], slots[name], found[name] = arrays.pop(""), arrays, own
+        return found, undo
 
-    Args:
-      stack: the stack.
-      backend: the name of its backend.
-      settings: of the map of a dynamic stack.
-      cache: of a stack in host memory.
-      held: the stack now.
-      words: (N, 2) uint32, raw ids.
-      rows: (N,) int32, their tables; rows of the stack, where there are no raw ids.
-      numbers: the step, the seed, and whether anything changes.
-    """
-    (arrays, map_of, cached), (step, seed, when) = held, numbers
-    if settings is None or map_of is None or words is None:
-        if cache is not None and cached is not None:
-            arrays, cached, rows = cache.assign(arrays, cached, rows, when)
-        return Stored(arrays, map_of, cached), rows, None
-    made = assign(settings, backend, map_of, words, rows, step, when)
-    map_of, rows, fresh = made.state, made.rows, made.fresh
-    if cache is not None and cached is not None:
-        arrays, cached, rows = cache.assign(arrays, cached, rows, when)
-        short = cached.slots.short.max() > 0  # where its rows do not fit into the cache, no id is admitted
-        map_of = ids.choose(backend).undone(settings, map_of, made.undo, words, short)
-        fresh = fresh._replace(rows=jnp.where(short, cache.settings.rows, cache.find(cached, fresh.rows)))
-    arrays, values = started(stack, arrays, seed, fresh, backend)
-    return Stored(arrays, map_of, cached), rows, Before(words, made.undo, fresh, values)
+    def undo_own(self, parts: Sequence[dict[str, Any]], undo: Mapping[str, Before], when: jax.Array) -> None:
+        """Put tables, slots and maps back as they were before `assign_own`, where ``when`` is true."""
+        tables, slots, maps = parts
+        for stack in self.stacks:
+            if (name := stack.name) in undo:
+                arrays = {"": tables[name], **slots[name]}
+                given = self.id_settings(stack), self.backends[name].name, maps[name], arrays
+                maps[name], arrays = undone(*given, undo[name], when)
+                tables[name], slots[name] = arrays.pop(""), arrays
+
+    def find_own(self, stack: Stack, maps: Any, words: jax.Array, tables: jax.Array, step: jax.Array) -> jax.Array:
+        """(N,) int32: the rows of raw ids of a dynamic stack; nothing changes."""
+        return find(self.id_settings(stack), self.backends[stack.name].name, maps[stack.name], words, tables, step)
+
+    def arrays(self, state: Any, stack: Stack) -> dict[str, Any]:
+        """Return the table of a stack under "", and its slots, with all rows; on the host, where they are there."""
+        held = {"": state.tables[stack.name], **state.slots[stack.name]}
+        return self.caches[stack.name].views(held, state.caches[stack.name]) if stack.apart else held
 
 
 def _words(rows: jax.Array) -> jax.Array:

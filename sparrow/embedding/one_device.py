@@ -11,39 +11,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.embedding.batches.packing import Measured, Packer
+from sparrow.embedding.batches.packing import Measured
 from sparrow.embedding.batches.sizes import Sizes
-from sparrow.embedding.cached import Cache, Cached, Stored, assigned
-from sparrow.embedding.dynamic.assigning import Before, find, undone
+from sparrow.embedding.cached import Cached, OwnRows
 from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable, whole
 from sparrow.embedding.initializers import TablePlace, cut, draw_all, draw_into, is_independent, zeros
 from sparrow.embedding.packed_batch import Group, PackedBatch, activations, bag_grads
 from sparrow.embedding.row_grads import RowGrads
-from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack, stable_hash
 from sparrow.embedding.state import EmbeddingState
 from sparrow.embedding.tracking import mark
-from sparrow.kernels import Backend, EntryGradients, ids
+from sparrow.kernels import EntryGradients, ids
 from sparrow.rules import PER_ROW
 
 Stacked = Sequence[tuple[Stack, tuple[Group, ...]]]
 """The stacks, each with its groups of features in a batch."""
 
 
-class OneDevice:
+class OneDevice(OwnRows):
     """All rows of a stack in one array, in their logical order. `Embedder` describes the methods."""
-
-    def __init__(
-        self,
-        features: Sequence[FeatureSpec],
-        stacks: Sequence[Stack],
-        backends: Mapping[str, Backend],
-    ) -> None:
-        self.features, self.stacks, self.backends = features, stacks, backends
-        self._packer = Packer(features, stacks)
-        self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
-        self.caches = {stack.name: Cache(stack, backends[stack.name].name) for stack in stacks if stack.apart}
 
     def init(self, key: jax.Array) -> EmbeddingState:
         tables = {stack.name: _init_tables(stack, key) for stack in self.stacks if not stack.apart}
@@ -67,10 +54,10 @@ class OneDevice:
     def pack(
         self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None, sizes: Sizes | None
     ) -> PackedBatch:
-        return self._packer.pack(inputs, capacity, sizes)
+        return self.packer.pack(inputs, capacity, sizes)
 
     def measure(self, inputs: Mapping[str, Any]) -> Measured:
-        return self._packer.measure(inputs)
+        return self.packer.measure(inputs)
 
     def exchange(self, batch: PackedBatch) -> PackedBatch:
         return batch
@@ -89,8 +76,7 @@ class OneDevice:
             backend, given = self.backends[stack.name], batch.lookups[stack.name]
             is_raw = stack.name in batch.raw
             if is_raw:
-                held, words = state.ids[stack.name], batch.raw[stack.name]
-                rows = find(stack.ids, backend.name, held, words, given.ids, state.step)
+                rows = self.find_own(stack, state.ids, batch.raw[stack.name], given.ids, state.step)
                 given = dataclasses.replace(given, ids=rows)
             table = self._whole(stack, undifferentiable(state.tables[stack.name]))
             if stack.apart and stack.name not in batch.cached:
@@ -123,47 +109,21 @@ class OneDevice:
         self, state: EmbeddingState, batch: PackedBatch, stacked: Stacked, when: jax.Array | None
     ) -> tuple[EmbeddingState, PackedBatch]:
         """Give rows to the raw ids of a batch, start the fresh ones, and bring rows in host memory to the device."""
-        tables, slots, held, lookups = dict(state.tables), dict(state.slots), dict(state.ids), dict(batch.lookups)
-        caches, cached = dict(state.caches), []
-        undo: dict[str, Before] = {}
-        for stack, _ in stacked:
-            name = stack.name
-            if name not in batch.raw and not stack.apart:
-                continue
-            made, rows, before = assigned(
-                stack,
-                self.backends[name].name,
-                stack.ids if stack.is_dynamic else None,
-                self.caches.get(name),
-                Stored({"": self._whole(stack, tables[name]), **slots[name]}, held.get(name), caches.get(name)),
-                batch.raw.get(name),
-                lookups[name].ids,
-                (state.step, state.seed, when),
-            )
-            tables[name] = made.arrays.pop("")
-            slots[name] = made.arrays
-            held |= {} if made.ids is None else {name: made.ids}
-            undo |= {} if before is None else {name: before}
-            if made.cached is not None:
-                caches[name] = made.cached
-                cached.append(name)
-            lookups[name] = dataclasses.replace(lookups[name], ids=rows)
+        stacks = [stack for stack, _ in stacked if stack.name in batch.raw or stack.apart]
+        tables = state.tables | {stack.name: self._whole(stack, state.tables[stack.name]) for stack in stacks}
+        slots, held, caches = dict(state.slots), dict(state.ids), dict(state.caches)
+        rows = {stack.name: batch.lookups[stack.name].ids for stack in stacks}
+        numbers = state.step, state.seed, when
+        found, undo = self.assign_own(stacks, (tables, slots, held, caches), batch.raw, rows, numbers)
+        lookups = {name: dataclasses.replace(batch.lookups[name], ids=own) for name, own in found.items()}
+        cached = tuple(stack.name for stack in stacks if stack.apart)
         state = dataclasses.replace(state, tables=tables, slots=slots, ids=held, caches=caches)
-        return state, dataclasses.replace(batch, lookups=lookups, raw={}, cached=tuple(cached), undo=undo)
+        return state, dataclasses.replace(batch, lookups=batch.lookups | lookups, raw={}, cached=cached, undo=undo)
 
     def undone(self, state: EmbeddingState, batch: PackedBatch, when: jax.Array) -> EmbeddingState:
         tables, slots, held = dict(state.tables), dict(state.slots), dict(state.ids)
-        for stack in self.stacks:
-            if (name := stack.name) in batch.undo:
-                arrays = {"": tables[name], **slots[name]}
-                held[name], arrays = undone(
-                    stack.ids, self.backends[name].name, held[name], arrays, batch.undo[name], when
-                )
-                tables[name], slots[name] = arrays.pop(""), arrays
+        self.undo_own((tables, slots, held), batch.undo, when)
         return dataclasses.replace(state, tables=tables, slots=slots, ids=held)
-
-    def id_settings(self, stack: Stack) -> ids.Settings:
-        return stack.ids
 
     def placing(self, stack: Stack, table: str) -> Placing:
         number = [spec.name for spec in stack.tables].index(table)
@@ -219,11 +179,6 @@ class OneDevice:
     def _whole(self, stack: Stack, table: jax.Array) -> jax.Array:
         """Return the table; only XLA can work with one that was split over devices."""
         return table if self.backends[stack.name].name == "xla" else whole(table)
-
-    def arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, Any]:
-        """Return the table of a stack under "", and its slots, with all rows; on the host, where they are there."""
-        held = {"": state.tables[stack.name], **state.slots[stack.name]}
-        return self.caches[stack.name].views(held, state.caches[stack.name]) if stack.apart else held
 
     def emptied(self, stack: Stack, held: Cached) -> Cached:
         return self.caches[stack.name].empty(held.address)

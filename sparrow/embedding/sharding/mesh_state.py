@@ -11,24 +11,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.embedding.cached import Cache, Cached
+from sparrow.embedding.cached import Cached, OwnRows
 from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.one_device import OneDevice, seed_of
 from sparrow.embedding.packed_batch import PackedBatch
 from sparrow.embedding.sharding import blocks
 from sparrow.embedding.sharding.first_values import first_values
 from sparrow.embedding.sharding.layout import Layout
-from sparrow.embedding.sharding.placement import Place, layout_of, to_json
+from sparrow.embedding.sharding.placement import Place, to_json
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards, from_host
-from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState, state_layout
 from sparrow.embedding.tracking import mark
-from sparrow.kernels import Backend, ids
+from sparrow.kernels import ids
 from sparrow.rules import PER_ROW
 
 
-class MeshState:
+class MeshState(OwnRows):
     """Rows placed by `Layout`.
 
     Attributes:
@@ -37,22 +36,9 @@ class MeshState:
       layouts: where rows are, by stack.
     """
 
-    def __init__(
-        self,
-        features: Sequence[FeatureSpec],
-        stacks: Sequence[Stack],
-        backends: Mapping[str, Backend],
-        shards: Shards,
-        places: Mapping[str, Place],
-    ) -> None:
-        self.features, self.stacks, self.backends, self.shards = features, stacks, backends, shards
-        self.places = places
-        self.layouts = {stack.name: layout_of(stack, places, shards.count) for stack in stacks}
-        self.caches = {
-            stack.name: Cache(stack, backends[stack.name].name, shards, self.layouts[stack.name])
-            for stack in stacks
-            if stack.apart
-        }
+    shards: Shards
+    places: Mapping[str, Place]
+    layouts: dict[str, Layout]
 
     def init(self, key: jax.Array) -> EmbeddingState:
         """Return fresh tables and slots, with the values of one device."""
@@ -139,7 +125,6 @@ class MeshState:
         return EmbeddingState(one.step, one.seed, tables, slots, numbers, held, caches=caches, layout=layout)
 
     def id_settings(self, stack: Stack) -> ids.Settings:
-        """Return the settings of the map of each device."""
         layout = self.layouts[stack.name]
         return stack.ids_of_one(layout.shards, layout.local_rows)
 
@@ -165,10 +150,6 @@ class MeshState:
         split = self.shards.split
         made: ids.IdState = jax.jit(self.shards.each(lambda own: backend.indexed(settings, own), split, split))(flat)
         return made
-
-    def arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, Any]:
-        held = {"": state.tables[stack.name], **state.slots[stack.name]}
-        return self.caches[stack.name].views(held, state.caches[stack.name]) if stack.apart else held
 
     def emptied(self, stack: Stack, held: Cached) -> Cached:
         """Return an empty cache of the same records."""

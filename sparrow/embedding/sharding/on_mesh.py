@@ -11,10 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.batches.packing import Measured, Packer, size_name
+from sparrow.embedding.batches.packing import Measured, size_name
 from sparrow.embedding.batches.sizes import KINDS, Sizes, size_class
-from sparrow.embedding.cached import Stored, assigned
-from sparrow.embedding.dynamic.assigning import Before, find, undone
 from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.one_device import Stacked
 from sparrow.embedding.packed_batch import Group, PackedBatch, activations, bag_grads
@@ -34,7 +32,7 @@ from sparrow.embedding.sharding.measured import (
 )
 from sparrow.embedding.sharding.mesh_state import MeshState
 from sparrow.embedding.sharding.parts import Elements, split, split_groups, stand_in_layout, with_stand_ins
-from sparrow.embedding.sharding.placement import Place
+from sparrow.embedding.sharding.placement import Place, layout_of
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 from sparrow.embedding.sharding.traffic import Traffic, traffic
 from sparrow.embedding.specs import FeatureSpec
@@ -61,11 +59,11 @@ class OnMesh(MeshState):
         places: Mapping[str, Place],
         exchange: str,
     ) -> None:
-        super().__init__(features, stacks, backends, shards, places)
-        self._packer = Packer(features, stacks)
+        self.shards, self.places = shards, places
+        self.layouts = {stack.name: layout_of(stack, places, shards.count) for stack in stacks}
+        super().__init__(features, stacks, backends, shards, self.layouts)
         self.ordered = [feature.name for feature in features if feature.is_ordered]
         self._guess: dict[str, int] = {}  # elements of each ordered feature on a device, in the batch before
-        self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
         self._table_of = {feature.name: feature.table_spec.name for feature in features}
         choice = None if exchange == "auto" else exchange
         self.exchanges: dict[str, str | None] = {
@@ -80,25 +78,11 @@ class OnMesh(MeshState):
         stacks = [stack for stack, _ in stacked if stack.name in batch.raw or stack.apart]
 
         def local(tables: Any, slots: Any, held: Any, caches: Any, lookups: Any, raw: Any, numbers: Any) -> Any:
-            undo: dict[str, Before] = {}
-            for stack in stacks:
-                name, wanted = stack.name, lookups[stack.name].wanted
-                made, rows, before = assigned(
-                    stack,
-                    self.backends[name].name,
-                    self.id_settings(stack) if stack.is_dynamic else None,
-                    self.caches.get(name),
-                    Stored({"": tables[name], **slots[name]}, held.get(name), caches.get(name)),
-                    raw[name].reshape(-1, 2) if name in raw else None,
-                    wanted.reshape(-1),
-                    numbers,
-                )
-                tables[name] = made.arrays.pop("")
-                slots[name] = made.arrays
-                held |= {} if made.ids is None else {name: made.ids}
-                caches |= {} if made.cached is None else {name: made.cached}
-                undo |= {} if before is None else {name: before}
-                lookups[name] = lookups[name].with_wanted(rows.reshape(wanted.shape))
+            wanted = {stack.name: lookups[stack.name].wanted for stack in stacks}
+            rows = {name: own.reshape(-1) for name, own in wanted.items()}
+            words = {name: own.reshape(-1, 2) for name, own in raw.items()}
+            found, undo = self.assign_own(stacks, (tables, slots, held, caches), words, rows, numbers)
+            lookups = {name: lookups[name].with_wanted(own.reshape(wanted[name].shape)) for name, own in found.items()}
             return tables, slots, held, caches, lookups, jax.tree.map(lambda array: array[None], undo)
 
         parts = _of(stacks, state.tables, state.slots, state.ids, state.caches, batch.lookups)
@@ -122,13 +106,7 @@ class OnMesh(MeshState):
         stacks = [stack for stack in self.stacks if stack.name in batch.undo]
 
         def local(tables: Any, slots: Any, held: Any, undo: Any, when: jax.Array) -> Any:
-            for stack in stacks:
-                name, before = stack.name, jax.tree.map(lambda array: array[0], undo[stack.name])
-                settings, backend = self.id_settings(stack), self.backends[name].name
-                arrays = {"": tables[name], **slots[name]}
-                held[name], arrays = undone(settings, backend, held[name], arrays, before, when)
-                tables[name] = arrays.pop("")
-                slots[name] = arrays
+            self.undo_own((tables, slots, held), jax.tree.map(lambda array: array[0], undo), when)
             return tables, slots, held
 
         parts, split = _of(stacks, state.tables, state.slots, state.ids), self.shards.split
@@ -144,9 +122,8 @@ class OnMesh(MeshState):
         def local(held: Any, lookups: Any, raw: Any, step: jax.Array) -> Any:
             made = {}
             for stack in stacks:
-                name, wanted, backend = stack.name, lookups[stack.name].wanted, self.backends[stack.name].name
-                given = held[name], raw[name].reshape(-1, 2), wanted.reshape(-1), step
-                rows = find(self.id_settings(stack), backend, *given)
+                name, wanted = stack.name, lookups[stack.name].wanted
+                rows = self.find_own(stack, held, raw[name].reshape(-1, 2), wanted.reshape(-1), step)
                 made[name] = lookups[name].with_wanted(rows.reshape(wanted.shape))
             return made
 
@@ -172,7 +149,7 @@ class OnMesh(MeshState):
 
     def measure(self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None = None) -> RoutedBatch:
         """Check and route this process's examples: the first half of `pack`. Waits for no other process."""
-        counted = self._packer.measure(inputs, capacity)
+        counted = self.packer.measure(inputs, capacity)
         parts = len(self.shards.local)
         if not parts:
             raise ValueError("this process holds no device of the mesh, so that it has no part of a batch to pack")
