@@ -10,7 +10,17 @@ import jax.numpy as jnp
 from sparrow.kernels import cuda
 from sparrow.kernels.cuda import machine, source, tuning
 from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number, together
-from sparrow.kernels.ids.types import Assigned, Changed, IdState, Settings, Undo, most_gone, table, undo_shapes
+from sparrow.kernels.ids.types import (
+    Assigned,
+    Changed,
+    IdState,
+    Settings,
+    Undo,
+    assigned,
+    most_gone,
+    table,
+    undo_shapes,
+)
 
 name = "cuda"
 unavailable = cuda.unavailable
@@ -103,11 +113,7 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     launch(source.IDS_APPLY, -(-count // _APPLY_THREADS), _APPLY_THREADS)
     if any(segment.waiting for segment in s.segments):
         launch(source.IDS_GIVE_BACK, -(-count // _APPLY_THREADS), _APPLY_THREADS)
-    results = _bound(s, call)
-    end = len(state)
-    fresh, gone = (Changed(*results[at : at + 3]) for at in (end + 1, end + 4))
-    undo = Undo(results[end + 7], results[end + 8], state.pools, state.totals)
-    return Assigned(IdState(*results[:end]), results[end], fresh, gone, undo)
+    return assigned(_bound(s, call), state)
 
 
 def undone(s: Settings, state: IdState, undo: Undo, ids: jax.Array, when: jax.Array) -> IdState:

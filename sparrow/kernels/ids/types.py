@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import jax
@@ -209,6 +209,14 @@ class Assigned(NamedTuple):
     fresh: Changed
     gone: Changed
     undo: Undo
+
+
+def assigned(results: Sequence[jax.Array], before: IdState) -> Assigned:
+    """Return the results of a compiled `assign`: state, rows, both kinds of changes, arrays of `Undo`."""
+    end = len(before)
+    fresh, gone = (Changed(*results[at : at + 3]) for at in (end + 1, end + 4))
+    undo = Undo(results[end + 7], results[end + 8], before.pools, before.totals)
+    return Assigned(IdState(*results[:end]), results[end], fresh, gone, undo)
 
 
 def group_of(s: Settings, ids: jax.Array, tables: jax.Array) -> jax.Array:

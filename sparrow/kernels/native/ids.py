@@ -9,7 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.kernels import native
-from sparrow.kernels.ids.types import Assigned, Changed, IdState, Settings, Undo, most_gone, table, undo_shapes
+from sparrow.kernels.ids.types import (
+    Assigned,
+    IdState,
+    Settings,
+    Undo,
+    assigned,
+    most_gone,
+    table,
+    undo_shapes,
+)
 from sparrow.kernels.ids.xla import taken_back
 from sparrow.kernels.native.library import ASSIGN_IDS, FIND_IDS, INDEX_IDS
 from sparrow.kernels.types import stand_in
@@ -46,10 +55,7 @@ def assign(
     before = (table(s), ids, segments, jnp.asarray(step, jnp.int32))
     call = jax.ffi.ffi_call(ASSIGN_IDS, outputs, input_output_aliases={len(before) + i: i for i in range(len(state))})
     results: Any = call(*before, *state, num_rows=np.int64(s.rows), threads=np.int64(threads))
-    end = len(state)
-    fresh, gone = (Changed(*results[at : at + 3]) for at in (end + 1, end + 4))
-    undo = Undo(results[end + 7], results[end + 8], state.pools, state.totals)
-    return Assigned(IdState(*results[:end]), results[end], fresh, gone, undo)
+    return assigned(results, state)
 
 
 def undone(s: Settings, state: IdState, undo: Undo, ids: jax.Array, when: jax.Array) -> IdState:
