@@ -70,9 +70,7 @@ class Checkpoints:
                 raise CheckpointError(f"{folder}: cannot be made: {error.strerror}") from None
         self._sweep()
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-checkpoint")
-        self._saving: concurrent.futures.Future[None] | None = None
-        self._linking: concurrent.futures.Future[None] | None = None
-        self._tidying: concurrent.futures.Future[None] | None = None
+        self._work: dict[str, concurrent.futures.Future[None]] = {}  # "save", "link" and "tidy"
         self._parent: dict[str, Any] | None = None
         self._arrays: Mapping[str, Array] = {}
         self._links = 0
@@ -91,14 +89,13 @@ class Checkpoints:
         copies on the GPU itself where it has the memory. At most one save holds copies at a time.
         """
         self.check()
-        self._wait_for_save()  # one at a time holds copies
+        self._wait_for("save")  # one at a time holds copies
         own = {ID: secrets.token_hex(8)}
         path, about = self._path(step), {**about, **own, NUMBER: step}
         claim = functools.partial(self._claim, step)
         finish = self._guarded(lambda: begin(path.absolute(), tables, arrays, about, copy_bytes, claim))
 
-        self._saving = self._pool.submit(finish)
-        self._tidying = self._pool.submit(self._tidy)
+        self._work |= {"save": self._pool.submit(finish), "tidy": self._pool.submit(self._tidy)}
         self._parent, self._arrays, self._links = {"step": step, **own}, arrays, 0
         return path
 
@@ -124,8 +121,8 @@ class Checkpoints:
           about: plain values.
           compact_after: the links after which a chain is made a full checkpoint, in the background; None: never.
         """
-        self._wait_for_link()
-        saving = self._saving
+        self._wait_for("link")
+        saving = self._work.get("save")
         parent, before, path = self._parent, self._arrays, self._path(step)
         own = {ID: secrets.token_hex(8)}
         described = {"form": FORMAT_VERSION, **about, **own, NUMBER: step, PARENT: parent, ARRAYS: list(arrays)}
@@ -142,14 +139,14 @@ class Checkpoints:
             if is_long:
                 self._compact(path)
 
-        self._linking = self._pool.submit(work)
-        self._tidying = self._pool.submit(self._tidy, 60)  # the next save does not wait for it
+        self._work["link"] = self._pool.submit(work)
+        self._work["tidy"] = self._pool.submit(self._tidy, 60)  # the next save does not wait for it
         return path
 
     @property
     def is_linking(self) -> bool:
         """Whether the last link is still being written."""
-        return self._linking is not None and not self._linking.done()
+        return "link" in self._work and not self._work["link"].done()
 
     def _tidy(self, every: float = 0.0) -> None:
         self._remove_old()
@@ -162,30 +159,21 @@ class Checkpoints:
         except (Damaged, OSError) as error:  # the chain stays as it is
             self._log(f"{path}: its chain could not be made one checkpoint: {error}")
 
-    def _wait_for_link(self) -> None:
-        if self._linking is not None:
-            linking, self._linking = self._linking, None
-            self._guarded(linking.result)
-
     def wait(self) -> None:
         """Wait until the current checkpoint is complete."""
-        self._wait_for_link()
-        self._wait_for_save()
-        if self._tidying is not None:
-            self._guarded(self._tidying.result)
+        for kind in ("link", "save", "tidy"):
+            self._wait_for(kind)
         self._guarded(lambda: sync(self.folder))
 
-    def _wait_for_save(self) -> None:
-        if self._saving is not None:
-            saving, self._saving = self._saving, None
-            self._guarded(saving.result)
+    def _wait_for(self, kind: str) -> None:
+        if (work := self._work.pop(kind, None)) is not None:
+            self._guarded(work.result)
 
     def check(self) -> None:
         """Raise the error of the background thread, if there is one by now; do not wait."""
-        if self._linking is not None and self._linking.done():
-            self._wait_for_link()
-        if self._saving is not None and self._saving.done():
-            self._wait_for_save()
+        for kind in ("link", "save"):
+            if kind in self._work and self._work[kind].done():
+                self._wait_for(kind)
 
     def close(self) -> None:
         """Wait, remove old ones, and end the background thread."""
