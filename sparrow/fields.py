@@ -12,7 +12,7 @@ import itertools
 import math
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Annotated, Any
 
@@ -133,10 +133,11 @@ Positive = Annotated[float, Bounds(above=0)]
 Share = Annotated[float, Bounds(at_least=0, below=1)]
 """At least 0 and below 1."""
 Count = Annotated[int, Bounds(at_least=1)]
+CountOrZero = Annotated[int, Bounds(at_least=0)]
 
 
 def check(record: Any, prefix: str | None = None) -> None:
-    """Check the fields of a dataclass whose types have `Bounds` or are a ``Literal``.
+    """Check the fields of a dataclass whose types have `Bounds` or are a ``Literal``; schedules pass where they may be.
 
     Errors call a field by its name behind ``prefix``: by default, the class and a dot.
 
@@ -157,7 +158,7 @@ def check(record: Any, prefix: str | None = None) -> None:
             choice(name, value, allowed)
         elif kind is int:
             integer(name, value, at_least=allowed.at_least)
-        else:
+        elif not (callable(value) and any(typing.get_origin(one) is Callable for one in typing.get_args(kind))):
             number(name, value, **allowed._asdict())
 
 

@@ -14,7 +14,7 @@ import optax
 from sparrow.dense.paths import Patterns, check_patterns, matching
 from sparrow.dense.registry import DenseOptimizer, register_optimizer
 from sparrow.dense.scaling import dampened_trace, scale_by_adagrad, scale_by_amsgrad, scale_by_deviation
-from sparrow.fields import Bounds, Count, NotNegative, Positive, Share, is_zero, name_dtype
+from sparrow.fields import Bounds, Count, CountOrZero, NotNegative, Positive, Share, is_zero, name_dtype
 
 
 @register_optimizer("sgd")
@@ -187,7 +187,7 @@ class Adafactor(DenseOptimizer):
 
     min_dim_size_to_factor: Count = 128
     decay_rate: Annotated[float, Bounds(above=0, below=1)] = 0.8
-    decay_offset: Annotated[int, Bounds(at_least=0)] = 0
+    decay_offset: CountOrZero = 0
     multiply_by_parameter_scale: bool = True
     clipping_threshold: Positive | None = 1.0
     momentum: Share = 0.0

@@ -48,6 +48,9 @@ class _OfNumbers(Initializer):
 
     independent = True
 
+    def __post_init__(self) -> None:
+        fields.check(self, f"{INITIALIZERS.name_of(self)}: ")
+
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         function, numbers = self.program
         return function(key, shape, dtype, *numbers)
@@ -78,11 +81,11 @@ class Uniform(_OfNumbers):
       high: the largest value.
     """
 
-    low: float
-    high: float
+    low: fields.Finite
+    high: fields.Finite
 
     def __post_init__(self) -> None:
-        _check(self)
+        super().__post_init__()
         if self.low > self.high:
             raise ValueError(f"uniform: low {self.low:g} is above high {self.high:g}")
 
@@ -107,14 +110,13 @@ class Normal(_OfNumbers):
       high: the largest value; None for no limit.
     """
 
-    mean: float = 0.0
-    std: float = 1.0
-    low: float | None = None
-    high: float | None = None
+    mean: fields.Finite = 0.0
+    std: fields.Positive = 1.0
+    low: fields.Finite | None = None
+    high: fields.Finite | None = None
 
     def __post_init__(self) -> None:
-        _check(self)
-        fields.number("normal: std", self.std, above=0)
+        super().__post_init__()
         if self.low is not None and self.high is not None and self.low >= self.high:
             raise ValueError(f"normal: low {self.low:g} must be below high {self.high:g}")
 
@@ -149,10 +151,7 @@ class Constant(_OfNumbers):
       value: the value.
     """
 
-    value: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check(self)
+    value: fields.Finite = 0.0
 
     @property
     def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
@@ -278,10 +277,3 @@ def _drawn(
 
     made: jax.Array = jax.lax.fori_loop(0, len(firsts), place_table, array)
     return made
-
-
-def _check(record: Any) -> None:
-    for field in dataclasses.fields(record):
-        value = getattr(record, field.name)
-        if value is not None or field.default is not None:
-            fields.number(f"{INITIALIZERS.name_of(record)}: {field.name}", value)

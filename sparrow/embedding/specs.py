@@ -20,17 +20,12 @@ from sparrow.rules import Rule
 
 Initializer: TypeAlias = Callable[..., jax.Array]
 Combiner: TypeAlias = Literal["sum", "mean", "sqrtn"]
-FeatureCombiner: TypeAlias = Combiner | Literal["table"] | None
+FeatureCombiner: TypeAlias = Literal["sum", "mean", "sqrtn", "table"] | None
 InvalidIds: TypeAlias = Literal["error", "ignore", "hash"]
 
-COMBINERS: Final = ("sum", "mean", "sqrtn")
 DTYPES: Final = ("float32", "bfloat16", "float16")
-INVALID_IDS: Final = ("error", "ignore", "hash")
 MAX_ROWS: Final = 2**31 - 2**28
 """The most rows that one array holds: row numbers are int32, and a batch needs some numbers past the last row."""
-EVICT: Final = ("lru", "lfu", "distance_lfu", "none")
-UNKNOWN: Final = ("row", "zeros")
-MAX_STEPS: Final = 2**31 - 1
 
 
 @answering
@@ -57,9 +52,9 @@ class Dynamic:
 
     admit: int | float = 1
     evict: Literal["lru", "lfu", "distance_lfu", "none"] = "lru"
-    expire_steps: int | None = None
+    expire_steps: fields.Count | None = None
     unknown: Literal["row", "zeros"] = "row"
-    waiting: int | None = None
+    waiting: fields.Count | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.admit, bool) or not isinstance(self.admit, numbers.Real) or not self.admit > 0:
@@ -68,12 +63,7 @@ class Dynamic:
             if self.admit != int(self.admit):
                 raise ValueError(f"dynamic: admit must be an integer, or a chance below 1, got {self.admit!r}")
             fields.integer("dynamic: admit", int(self.admit), at_most=2**30)
-        fields.choice("dynamic: evict", self.evict, EVICT)
-        fields.choice("dynamic: unknown", self.unknown, UNKNOWN)
-        if self.expire_steps is not None:
-            fields.integer("dynamic: expire_steps", self.expire_steps, at_most=MAX_STEPS)
-        if self.waiting is not None:
-            fields.integer("dynamic: waiting", self.waiting, at_most=MAX_STEPS)
+        fields.check(self, "dynamic: ")
 
     @property
     def reserved(self) -> int:
@@ -136,7 +126,7 @@ class TableSpec:
             raise TypeError(
                 f"{table}: optimizer must be a rule such as sparrow.rules.RowwiseAdagrad(0.05), got {given}"
             )
-        fields.choice(f"{table}: combiner", self.combiner, COMBINERS)
+        fields.check(self, f"{table}: ")
         if self.initializer is not None and not callable(self.initializer):
             raise TypeError(f"{table}: initializer must be a function (key, shape, dtype), got {self.initializer!r}")
         object.__setattr__(self, "dtype", _dtype_name(table, self.dtype))
@@ -205,13 +195,11 @@ class FeatureSpec:
         fields.string("FeatureSpec.name", self.name)
         if not isinstance(self.table_spec, TableSpec):
             raise TypeError(f"FeatureSpec '{self.name}': table_spec must be a TableSpec, got {self.table_spec!r}")
-        fields.choice(f"FeatureSpec '{self.name}': invalid_ids", self.invalid_ids, INVALID_IDS)
+        fields.check(self, f"FeatureSpec '{self.name}': ")
         if self.table_spec.dynamic is not None:
             if self.invalid_ids == "hash":
                 raise ValueError(f"FeatureSpec '{self.name}': a dynamic table takes every id; leave invalid_ids out")
             object.__setattr__(self, "invalid_ids", "ignore")  # no id is invalid, and one without a row reads zeros
-        if self.combiner is not None:
-            fields.choice(f"FeatureSpec '{self.name}': combiner", self.combiner, (*COMBINERS, "table"))
 
     @property
     def is_ordered(self) -> bool:

@@ -124,20 +124,17 @@ class Optimizer:
 
     embedder: Embedder
     tx: optax.GradientTransformation
-    clip_global_norm: float | None = None
+    clip_global_norm: fields.Positive | None = None
     precision: str = "float32"
     loss_scale: LossScale | bool | None = None
     skip_nonfinite: bool | None = None
-    ema: float | None = None
+    ema: fields.Share | None = None
     params_sharding: Any = dataclasses.field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.embedder, Embedder):
             raise TypeError(f"Optimizer.embedder must be a sparrow.Embedder, got {self.embedder!r}")
-        if self.clip_global_norm is not None:
-            fields.numbers_of(self, "clip_global_norm", above=0)
-        if self.ema is not None:
-            fields.numbers_of(self, "ema", at_least=0, below=1)
+        fields.check(self)
         object.__setattr__(self, "precision", compute_dtype(self.precision))
         if isinstance(self.loss_scale, bool):
             object.__setattr__(self, "loss_scale", LossScale() if self.loss_scale else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,16 +71,13 @@ class LossScale:
     Reference: Micikevicius et al., 2017, arXiv 1710.03740.
     """
 
-    init_scale: float = 65536.0
-    growth_factor: float = 2.0
-    backoff_factor: float = 0.5
-    growth_interval: int = 2000
+    init_scale: fields.Positive = 65536.0
+    growth_factor: Annotated[float, fields.Bounds(at_least=1)] = 2.0
+    backoff_factor: Annotated[float, fields.Bounds(above=0, at_most=1)] = 0.5
+    growth_interval: fields.Count = 2000
 
     def __post_init__(self) -> None:
-        fields.numbers_of(self, "init_scale", above=0)
-        fields.numbers_of(self, "growth_factor", at_least=1)
-        fields.numbers_of(self, "backoff_factor", above=0, at_most=1)
-        fields.integers_of(self, "growth_interval")
+        fields.check(self)
 
     def init(self) -> LossScaleState:
         """Return the state before the first step."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 
 from sparrow import fields
 from sparrow.rules.base import (
-    NOT_NEGATIVE,
     PER_ELEMENT,
     PER_ROW,
     Hyper,
+    NotNegative,
     Rule,
     Scalar,
     ScalarOrSchedule,
@@ -43,11 +43,10 @@ class Adagrad(Rule):
     """
 
     learning_rate: ScalarOrSchedule = 0.01
-    initial_accumulator: float = 0.0
-    eps: ScalarOrSchedule = 1e-8
+    initial_accumulator: fields.NotNegative = 0.0
+    eps: NotNegative = 1e-8
 
     slots = {"accumulator": Slot(PER_ELEMENT, init="initial_accumulator")}
-    bounds = {"initial_accumulator": NOT_NEGATIVE, "eps": NOT_NEGATIVE}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
         accumulator = slots["accumulator"] + grad * grad
@@ -75,24 +74,20 @@ class RowwiseAdagrad(Rule):
     """
 
     learning_rate: ScalarOrSchedule = 0.01
-    initial_accumulator: float = 0.0
-    eps: ScalarOrSchedule = 1e-8
-    weight_decay: ScalarOrSchedule = 0.0
-    weight_decay_mode: str = "none"
-    max_norm: ScalarOrSchedule | None = None
+    initial_accumulator: fields.NotNegative = 0.0
+    eps: NotNegative = 1e-8
+    weight_decay: NotNegative = 0.0
+    weight_decay_mode: Literal["none", "l2", "decouple"] = "none"
+    max_norm: NotNegative | None = None
 
     slots = {"accumulator": Slot(PER_ROW, init="initial_accumulator")}
-    bounds = dict.fromkeys(("initial_accumulator", "eps", "weight_decay"), NOT_NEGATIVE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fields.choice_of(self, "weight_decay_mode", "none", "l2", "decouple")
         if self.weight_decay_mode == "none" and (callable(self.weight_decay) or self.weight_decay):
             raise ValueError(
                 "RowwiseAdagrad.weight_decay does nothing in weight_decay_mode='none': choose 'l2' or 'decouple'"
             )
-        if self.max_norm is not None:
-            self._check({"max_norm": NOT_NEGATIVE})
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
         if self.weight_decay_mode == "l2":
@@ -122,19 +117,18 @@ class AdagradMomentum(Rule):
     """
 
     learning_rate: ScalarOrSchedule = 0.001
-    momentum: ScalarOrSchedule = 0.9
-    beta2: ScalarOrSchedule = 1.0
-    eps: ScalarOrSchedule = 1e-10
+    momentum: NotNegative = 0.9
+    beta2: Annotated[ScalarOrSchedule, fields.Bounds(at_least=0, at_most=1)] = 1.0
+    eps: NotNegative = 1e-10
     exponent: ScalarOrSchedule = 2.0
     nesterov: bool = False
-    initial_accumulator: float = 0.1
+    initial_accumulator: fields.NotNegative = 0.1
     initial_momentum: float = 0.0
 
     slots = {
         "accumulator": Slot(PER_ELEMENT, init="initial_accumulator"),
         "momentum": Slot(PER_ELEMENT, init="initial_momentum"),
     }
-    bounds = dict.fromkeys(("momentum", "eps", "initial_accumulator"), NOT_NEGATIVE) | {"beta2": (0.0, 1.0)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -174,14 +168,13 @@ class F2A(Rule):
     """
 
     learning_rate: ScalarOrSchedule = 0.01
-    rho: ScalarOrSchedule = 0.5
-    l1: ScalarOrSchedule = 0.0
-    l2: ScalarOrSchedule = 0.0
-    max_multiplier: ScalarOrSchedule = 1e6
-    initial_accumulator: float = 0.1
+    rho: NotNegative = 0.5
+    l1: NotNegative = 0.0
+    l2: NotNegative = 0.0
+    max_multiplier: NotNegative = 1e6
+    initial_accumulator: fields.NotNegative = 0.1
 
     slots = {"accumulator": Slot(PER_ELEMENT, init="initial_accumulator"), "local_step": Slot(PER_ROW)}
-    bounds = dict.fromkeys(("rho", "l1", "l2", "max_multiplier", "initial_accumulator"), NOT_NEGATIVE)
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         """Add the optimizer step, at least 1."""

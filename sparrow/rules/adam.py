@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
-from sparrow import fields
 from sparrow.rules.base import (
-    NOT_NEGATIVE,
     PER_ELEMENT,
     PER_ROW,
-    SHARE,
     Hyper,
+    NotNegative,
     Rule,
     Scalar,
     ScalarOrSchedule,
+    Share,
     Slot,
     Slots,
     bias_correction,
@@ -36,12 +35,10 @@ class _Moments(Rule):
     """The base of Adam, LAMB and their row-wise forms: two moments and the corrected direction."""
 
     learning_rate: ScalarOrSchedule = 0.001
-    beta1: ScalarOrSchedule = 0.9
-    beta2: ScalarOrSchedule = 0.999
-    eps: ScalarOrSchedule = 1e-8
-    weight_decay: ScalarOrSchedule = 0.0
-
-    bounds = {"beta1": SHARE, "beta2": SHARE, "eps": NOT_NEGATIVE, "weight_decay": NOT_NEGATIVE}
+    beta1: Share = 0.9
+    beta2: Share = 0.999
+    eps: NotNegative = 1e-8
+    weight_decay: NotNegative = 0.0
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         """Add the weights of the new gradient and the bias corrections: 1 / (1 - beta**t) with t = 1 at first."""
@@ -89,11 +86,7 @@ class Adam(_Moments):
     References: Kingma, Ba, 2014, arXiv 1412.6980; Loshchilov, Hutter, 2017, arXiv 1711.05101.
     """
 
-    bias_correction: str = "step"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fields.choice_of(self, "bias_correction", "step", "row")
+    bias_correction: Literal["step", "row"] = "step"
 
     @property
     def slots(self) -> Mapping[str, Slot]:

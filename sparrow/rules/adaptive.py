@@ -8,14 +8,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sparrow import fields
 from sparrow.rules.base import (
-    NOT_NEGATIVE,
     PER_ELEMENT,
-    SHARE,
     Hyper,
+    NotNegative,
     Rule,
     Scalar,
     ScalarOrSchedule,
+    Share,
     Slot,
     Slots,
     bias_correction,
@@ -37,12 +38,11 @@ class RMSprop(Rule):
     """
 
     learning_rate: ScalarOrSchedule = 0.01
-    alpha: ScalarOrSchedule = 0.99
-    eps: ScalarOrSchedule = 1e-8
-    weight_decay: ScalarOrSchedule = 0.0
+    alpha: Share = 0.99
+    eps: NotNegative = 1e-8
+    weight_decay: NotNegative = 0.0
 
     slots = {"square": Slot(PER_ELEMENT)}
-    bounds = {"alpha": SHARE, "eps": NOT_NEGATIVE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         h = super().hyper(step)
@@ -69,12 +69,11 @@ class Adadelta(Rule):
     """
 
     learning_rate: ScalarOrSchedule = 1.0
-    rho: ScalarOrSchedule = 0.9
-    eps: ScalarOrSchedule = 1e-6
-    weight_decay: ScalarOrSchedule = 0.0
+    rho: Share = 0.9
+    eps: NotNegative = 1e-6
+    weight_decay: NotNegative = 0.0
 
     slots = {"square": Slot(PER_ELEMENT), "step": Slot(PER_ELEMENT)}
-    bounds = {"rho": SHARE, "eps": NOT_NEGATIVE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         h = super().hyper(step)
@@ -103,13 +102,12 @@ class LaProp(Rule):
     """
 
     learning_rate: ScalarOrSchedule = 0.001
-    beta1: ScalarOrSchedule = 0.9
-    beta2: ScalarOrSchedule = 0.95
-    eps: ScalarOrSchedule = 1e-30
-    initial_slot: float = 0.0
+    beta1: Share = 0.9
+    beta2: Share = 0.95
+    eps: NotNegative = 1e-30
+    initial_slot: fields.NotNegative = 0.0
 
     slots = {"mu": Slot(PER_ELEMENT, init="initial_slot"), "nu": Slot(PER_ELEMENT, init="initial_slot")}
-    bounds = {"beta1": SHARE, "beta2": SHARE, "eps": NOT_NEGATIVE, "initial_slot": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         """Add the decay at this step, what is left of 1, and the weight of the scaled gradient."""
@@ -143,12 +141,11 @@ class Lion(Rule):
     """
 
     learning_rate: ScalarOrSchedule = 0.0001
-    beta1: ScalarOrSchedule = 0.9
-    beta2: ScalarOrSchedule = 0.99
-    weight_decay: ScalarOrSchedule = 0.0
+    beta1: Share = 0.9
+    beta2: Share = 0.99
+    weight_decay: NotNegative = 0.0
 
     slots = {"momentum": Slot(PER_ELEMENT)}
-    bounds = {"beta1": SHARE, "beta2": SHARE, "weight_decay": NOT_NEGATIVE}
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         h = super().hyper(step)

@@ -8,7 +8,7 @@ import math
 import numbers
 from collections.abc import Callable, Hashable, Mapping
 from types import SimpleNamespace
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ from sparrow import fields
 
 Scalar: TypeAlias = float | jax.Array
 ScalarOrSchedule: TypeAlias = float | Callable[[Any], Any]
+NotNegative = Annotated[ScalarOrSchedule, fields.Bounds(at_least=0)]
+Share = Annotated[ScalarOrSchedule, fields.Bounds(at_least=0, below=1)]
 Slots: TypeAlias = dict[str, jax.Array]
 Hyper: TypeAlias = SimpleNamespace
 """Hyper-parameters that `Rule.update` reads: one float32 scalar per name, already evaluated at this step."""
@@ -24,9 +26,6 @@ Hyper: TypeAlias = SimpleNamespace
 Layout: TypeAlias = Literal["per_element", "per_row"]
 PER_ELEMENT: Final = "per_element"
 PER_ROW: Final = "per_row"
-BELOW_ONE: Final = math.nextafter(1.0, 0.0)
-NOT_NEGATIVE: Final = (0.0, math.inf)
-SHARE: Final = (0.0, BELOW_ONE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,10 +86,7 @@ class Rule:
     """
 
     learning_rate: ScalarOrSchedule = 0.01
-    max_gradient: float | None = dataclasses.field(default=None, kw_only=True)
-
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
-    """The smallest and the largest number of fields; a schedule is not checked."""
+    max_gradient: fields.Positive | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         own = vars(type(self))
@@ -100,9 +96,13 @@ class Rule:
             value = getattr(self, field.name)
             if isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isfinite(value):
                 raise ValueError(f"{self.name}.{field.name} must be finite, got {value}")
-        self._check({"learning_rate": NOT_NEGATIVE, **self.bounds})
-        if self.max_gradient is not None:
-            fields.numbers_of(self, "max_gradient", above=0)
+        if not callable(rate := self.learning_rate):
+            if not _is_number(rate):
+                raise TypeError(
+                    f"{self.name}.learning_rate must be a number or a schedule (step -> value), got {rate!r}"
+                )
+            fields.number(f"{self.name}.learning_rate", rate, at_least=0)
+        fields.check(self)
 
     @property
     def name(self) -> str:
@@ -134,16 +134,6 @@ class Rule:
             for name, value in values.items()
             if name != "max_gradient" and (callable(value) or _is_number(value))
         }
-
-    def _check(self, bounds: Mapping[str, tuple[float, float]]) -> None:
-        for field, (low, high) in bounds.items():
-            value = getattr(self, field)
-            if callable(value):
-                continue
-            if not _is_number(value):
-                raise TypeError(f"{self.name}.{field} must be a number or a schedule (step -> value), got {value!r}")
-            upper = {"below": 1.0} if high == BELOW_ONE else {"at_most": high}
-            fields.number(f"{self.name}.{field}", value, at_least=low, **upper)
 
     def slot_init(self, slot: str) -> float:
         """Return the number that ``slot`` starts from."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
-from sparrow.rules.base import NOT_NEGATIVE, PER_ELEMENT, Hyper, Rule, ScalarOrSchedule, Slot, Slots
+from sparrow import fields
+from sparrow.rules.base import PER_ELEMENT, Hyper, NotNegative, Rule, ScalarOrSchedule, Slot, Slots
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,22 +37,17 @@ class FTRL(Rule):
     """
 
     learning_rate: ScalarOrSchedule = 0.01
-    learning_rate_power: ScalarOrSchedule = -0.5
-    l1: ScalarOrSchedule = 0.0
-    l2: ScalarOrSchedule = 0.0
-    beta: ScalarOrSchedule = 0.0
+    learning_rate_power: Annotated[ScalarOrSchedule, fields.Bounds(at_most=0)] = -0.5
+    l1: NotNegative = 0.0
+    l2: NotNegative = 0.0
+    beta: NotNegative = 0.0
     multiply_linear_by_learning_rate: bool = False
-    initial_accumulator: float = 0.1
-    initial_linear: float = 0.0
+    initial_accumulator: fields.NotNegative = 0.1
+    initial_linear: Annotated[float, fields.Bounds()] = 0.0
 
     slots = {
         "accumulator": Slot(PER_ELEMENT, init="initial_accumulator"),
         "linear": Slot(PER_ELEMENT, init="initial_linear"),
-    }
-    bounds = {
-        "learning_rate_power": (-math.inf, 0.0),
-        **dict.fromkeys(("l1", "l2", "beta", "initial_accumulator"), NOT_NEGATIVE),
-        "initial_linear": (-math.inf, math.inf),
     }
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import jax
 
-from sparrow.rules.base import NOT_NEGATIVE, PER_ELEMENT, Hyper, Rule, ScalarOrSchedule, Slot, Slots, norm, trust_ratio
+from sparrow.rules.base import PER_ELEMENT, Hyper, NotNegative, Rule, ScalarOrSchedule, Slot, Slots, norm, trust_ratio
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +28,8 @@ class SGD(Rule):
     """
 
     learning_rate: ScalarOrSchedule = 0.01
-    momentum: ScalarOrSchedule = 0.0
+    momentum: NotNegative = 0.0
     nesterov: bool = False
-
-    bounds = {"momentum": NOT_NEGATIVE}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,12 +62,11 @@ class LarsSGD(Rule):
     """
 
     learning_rate: ScalarOrSchedule = 0.01
-    momentum: ScalarOrSchedule = 0.9
-    weight_decay: ScalarOrSchedule = 0.0
-    eta: ScalarOrSchedule = 0.001
+    momentum: NotNegative = 0.9
+    weight_decay: NotNegative = 0.0
+    eta: NotNegative = 0.001
 
     slots = {"momentum": Slot(PER_ELEMENT)}
-    bounds = dict.fromkeys(("momentum", "weight_decay", "eta"), NOT_NEGATIVE)
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
         row_norm = norm(row)

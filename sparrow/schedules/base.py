@@ -9,7 +9,7 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 
-from sparrow.fields import integers_of, is_zero, numbers_of
+from sparrow.fields import Count, CountOrZero, NotNegative, check, is_zero
 from sparrow.registry import FUNCTIONS, Registry
 
 DESCRIPTIONS: Final = {
@@ -50,14 +50,13 @@ class Schedule:
     Subclasses write `rate`.
     """
 
-    lr: float
+    lr: NotNegative
     by_epoch: bool = dataclasses.field(default=False, kw_only=True)
-    steps_per_epoch: int | None = dataclasses.field(default=None, kw_only=True)
+    steps_per_epoch: Count | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        numbers_of(self, "lr", at_least=0)
+        check(self)
         if self.steps_per_epoch is not None:
-            integers_of(self, "steps_per_epoch", at_least=1)
             object.__setattr__(self, "by_epoch", True)
 
     def __call__(self, step: jax.typing.ArrayLike) -> jax.Array:
@@ -99,26 +98,13 @@ def warm_up(
     return jnp.where(count < size, rising, after(jnp.maximum(count - size, 0)))
 
 
-_SIZES: Final = {"decay_size": 1, "steps": 1, "t_0": 1, "t_max": 1, "t_mult": 1, "warmup_size": 0, "warmup_steps": 0}
-"""The smallest number of each size."""
-_RATES: Final = ("end", "min_learning_rate", "warmup_learning_rate")
-
-
 class WarmedUp(Schedule):
     """Begins with a straight line from ``warmup_learning_rate`` to ``lr``, over ``warmup_size`` or ``warmup_steps``.
 
     Subclasses write `after`.
     """
 
-    warmup_learning_rate: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field in dataclasses.fields(self):
-            if field.name in _SIZES:
-                integers_of(self, field.name, at_least=_SIZES[field.name])
-            elif field.name in _RATES:
-                numbers_of(self, field.name, at_least=0)
+    warmup_learning_rate: NotNegative
 
     def rate(self, count: jax.Array) -> jax.Array:
         size = getattr(self, "warmup_size", 0) or getattr(self, "warmup_steps", 0)
@@ -132,9 +118,9 @@ class WarmedUp(Schedule):
 class ToEnd(WarmedUp):
     """Reaches the rate ``end`` at step ``steps``, which counts the warmup in, and keeps it."""
 
-    end: float
-    steps: int
-    warmup_steps: int
+    end: NotNegative
+    steps: Count
+    warmup_steps: CountOrZero
 
     def __post_init__(self) -> None:
         super().__post_init__()

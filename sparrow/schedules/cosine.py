@@ -7,7 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from sparrow.fields import numbers_of
+from sparrow.fields import Count, CountOrZero, NotNegative, Positive
 from sparrow.schedules.base import ToEnd, WarmedUp, half_cosine, register_schedule
 
 
@@ -25,15 +25,11 @@ class Cosine(ToEnd):
     Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, https://arxiv.org/abs/1608.03983
     """
 
-    end: float
-    steps: int
-    warmup_steps: int = 0
-    exponent: float = 1.0
-    warmup_learning_rate: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        numbers_of(self, "exponent", above=0)
+    end: NotNegative
+    steps: Count
+    warmup_steps: CountOrZero = 0
+    exponent: Positive = 1.0
+    warmup_learning_rate: NotNegative = 0.0
 
     def share(self, remaining: jax.Array, total: int) -> jax.Array:
         return half_cosine(remaining, total) ** self.exponent
@@ -52,10 +48,10 @@ class CosineAnnealing(WarmedUp):
     [0.01, 0.0088, 0.006, 0.0032, 0.002, 0.002]
     """
 
-    t_max: int
-    warmup_size: int = 0
-    warmup_learning_rate: float = 0.0
-    min_learning_rate: float = 0.0
+    t_max: Count
+    warmup_size: CountOrZero = 0
+    warmup_learning_rate: NotNegative = 0.0
+    min_learning_rate: NotNegative = 0.0
 
     def after(self, elapsed: jax.Array) -> jax.Array:
         return _anneal(self, jnp.maximum(self.t_max - elapsed, 0), self.t_max)
@@ -77,11 +73,11 @@ class CosineAnnealingWarmRestarts(WarmedUp):
     Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, https://arxiv.org/abs/1608.03983
     """
 
-    t_0: int
-    t_mult: int = 1
-    warmup_size: int = 0
-    warmup_learning_rate: float = 0.0
-    min_learning_rate: float = 0.0
+    t_0: Count
+    t_mult: Count = 1
+    warmup_size: CountOrZero = 0
+    warmup_learning_rate: NotNegative = 0.0
+    min_learning_rate: NotNegative = 0.0
 
     def after(self, elapsed: jax.Array) -> jax.Array:
         if self.t_mult == 1:

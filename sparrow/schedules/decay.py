@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.fields import numbers_of
+from sparrow.fields import Count, CountOrZero, NotNegative, Positive
 from sparrow.schedules.base import Schedule, ToEnd, WarmedUp, register_schedule, warm_up
 
 
@@ -23,8 +23,8 @@ class Constant(WarmedUp):
     Array(0.1, dtype=float32)
     """
 
-    warmup_steps: int = 0
-    warmup_learning_rate: float = 0.0
+    warmup_steps: CountOrZero = 0
+    warmup_learning_rate: NotNegative = 0.0
 
     def after(self, elapsed: jax.Array) -> jax.Array:
         return jnp.asarray(self.lr, float)
@@ -41,10 +41,10 @@ class Linear(ToEnd):
     [0.0, 0.5, 1.0, 0.75, 0.5, 0.5]
     """
 
-    end: float
-    steps: int
-    warmup_steps: int = 0
-    warmup_learning_rate: float = 0.0
+    end: NotNegative
+    steps: Count
+    warmup_steps: CountOrZero = 0
+    warmup_learning_rate: NotNegative = 0.0
 
     def share(self, remaining: jax.Array, total: int) -> jax.Array:
         return remaining / total
@@ -63,16 +63,12 @@ class ExponentialDecay(WarmedUp):
     [1.0, 1.0, 0.5, 0.5, 0.25]
     """
 
-    decay_size: int
-    decay_factor: float = 0.95
+    decay_size: Count
+    decay_factor: Positive = 0.95
     staircase: bool = True
-    warmup_size: int = 0
-    warmup_learning_rate: float = 0.0
-    min_learning_rate: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        numbers_of(self, "decay_factor", above=0)
+    warmup_size: CountOrZero = 0
+    warmup_learning_rate: NotNegative = 0.0
+    min_learning_rate: NotNegative = 0.0
 
     def after(self, elapsed: jax.Array) -> jax.Array:
         exponent = elapsed // self.decay_size if self.staircase else elapsed / self.decay_size

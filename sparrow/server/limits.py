@@ -39,34 +39,29 @@ class Limits:
       stop_seconds: the time that open requests have to end when the server stops.
     """
 
-    body_bytes: int = 8 << 20
-    rows: int = 10_000
-    values: int = 1_000_000
-    items: int = 1000
-    recommended_rows: int = 1024
-    ranked: int = 50_000
-    user_seconds: float = 0.0
-    known_users: int = 100_000
-    known_bytes: int = 1 << 30
-    workers: int = 1
-    batch_rows: int = 1024
-    waiting_requests: int = 1024
-    waiting_bytes: int = 256 << 20
-    connections: int = 1024
-    gather_seconds: float = 0.002
-    read_seconds: float = 10.0
-    parse_seconds: float = 2.0
-    idle_seconds: float = 60.0
-    answer_seconds: float = 30.0
-    stop_seconds: float = 30.0
+    body_bytes: fields.Count = 8 << 20
+    rows: fields.Count = 10_000
+    values: fields.Count = 1_000_000
+    items: fields.Count = 1000
+    recommended_rows: fields.Count = 1024
+    ranked: fields.Count = 50_000
+    user_seconds: fields.NotNegative = 0.0
+    known_users: fields.Count = 100_000
+    known_bytes: fields.Count = 1 << 30
+    workers: fields.Count = 1
+    batch_rows: fields.Count = 1024
+    waiting_requests: fields.Count = 1024
+    waiting_bytes: fields.Count = 256 << 20
+    connections: fields.Count = 1024
+    gather_seconds: fields.NotNegative = 0.002
+    read_seconds: fields.NotNegative = 10.0
+    parse_seconds: fields.NotNegative = 2.0
+    idle_seconds: fields.NotNegative = 60.0
+    answer_seconds: fields.NotNegative = 30.0
+    stop_seconds: fields.NotNegative = 30.0
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(field.default, int):
-                fields.integer(f"Limits.{field.name}", value)
-            elif not isinstance(value, int | float) or not 0 <= value < float("inf"):
-                raise ValueError(f"Limits.{field.name} must be a number of seconds of at least 0, got {value!r}")
+        fields.check(self)
 
 
 def check_rows(rows: int, most_rows: int) -> None:

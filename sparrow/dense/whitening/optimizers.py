@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from numbers import Real
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ import optax
 from sparrow.dense.registry import DenseOptimizer, register_optimizer
 from sparrow.dense.whitening.factors import Norm, divide_or_zero, matmul, spectral_norm
 from sparrow.dense.whitening.transform import scale_by_whitening
-from sparrow.fields import Bounds, Count, NotNegative, Positive, Share, choice_of, name_dtype
+from sparrow.fields import Count, CountOrZero, NotNegative, Positive, Share, choice_of, name_dtype
 
 _MAX_ANGLE = 1 / 8
 
@@ -52,7 +52,7 @@ class Whitening(DenseOptimizer, abc.ABC):
     beta1: Share = 0.95
     lr_style: Literal["adam"] | None = "adam"
     normalize_grads: bool = False
-    max_size_dense: Annotated[int, Bounds(at_least=0)] = 16384
+    max_size_dense: CountOrZero = 16384
     block_size: Count = 256
     preconditioner_lr: Positive = 0.7
     preconditioner_lr_floor: NotNegative = 0.4
@@ -61,7 +61,7 @@ class Whitening(DenseOptimizer, abc.ABC):
     noise_scale: NotNegative = 1e-9
     dtype: str = "float32"
     norm: Norm = "estimate"
-    seed: Annotated[int, Bounds(at_least=0)] = 0
+    seed: CountOrZero = 0
     scanned_layers: Any = None
     pipeline_axis_name: str | None = None
     pipeline_axis_size: Count = 1

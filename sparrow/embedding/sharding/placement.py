@@ -38,18 +38,14 @@ class Placement:
     """
 
     kind: Literal["rows", "replicated", "device", "columns", "grid"] = "rows"
-    columns: int | None = None
-    devices: int | None = None
-    device: int | None = None
+    columns: fields.Count | None = None
+    devices: fields.Count | None = None
+    device: fields.CountOrZero | None = None
 
     def __post_init__(self) -> None:
-        fields.choice("placement: kind", self.kind, KINDS)
+        fields.check(self, "placement: ")
         for field, kinds in (("columns", KINDS[3:]), ("devices", KINDS[4:]), ("device", KINDS[2:])):
-            value = getattr(self, field)
-            if value is None:
-                continue
-            fields.integer(f"placement: {field}", value, at_least=0 if field == "device" else 1)
-            if self.kind not in kinds:
+            if getattr(self, field) is not None and self.kind not in kinds:
                 raise ValueError(f"placement: {field} has no meaning for '{self.kind}'; leave it out")
 
 
