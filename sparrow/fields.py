@@ -177,25 +177,8 @@ def _checked(cls: type[Any]) -> dict[str, tuple[Any, Any, bool]]:
     return found
 
 
-def numbers_of(record: object, *fields: str, **bounds: float) -> None:
-    """Check each field of a record with `number`."""
-    for field in fields:
-        number(f"{type(record).__name__}.{field}", getattr(record, field), **bounds)
-
-
-def integers_of(record: object, *fields: str, at_least: int = 1) -> None:
-    """Check each field of a record with `integer`."""
-    for field in fields:
-        integer(f"{type(record).__name__}.{field}", getattr(record, field), at_least=at_least)
-
-
-def choice_of(record: object, field: str, *choices: str | None) -> None:
-    """Check a field of a record with `choice`."""
-    choice(f"{type(record).__name__}.{field}", getattr(record, field), choices)
-
-
-def name_dtype(record: object, field: str) -> None:
-    """Replace a dtype of a record by its name, so that the record can be written to a file; None stays."""
+def name_dtype(record: object, field: str, *choices: str) -> None:
+    """Replace a dtype of a record by its name, so that it can be written to a file, and check that; None stays."""
     import jax.numpy as jnp
 
     value = getattr(record, field)
@@ -206,3 +189,5 @@ def name_dtype(record: object, field: str) -> None:
     except TypeError:
         raise ValueError(f"{type(record).__name__}.{field} must be a dtype such as 'bfloat16', got {value!r}") from None
     object.__setattr__(record, field, name)
+    if choices:
+        choice(f"{type(record).__name__}.{field}", name, choices)

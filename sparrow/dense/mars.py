@@ -12,7 +12,7 @@ import optax
 
 from sparrow.dense.clipping import global_norm
 from sparrow.dense.registry import DenseOptimizer, register_optimizer
-from sparrow.fields import NotNegative, Positive, Share, choice_of, name_dtype
+from sparrow.fields import NotNegative, Positive, Share, name_dtype
 
 Clip = Literal["global", "per_tensor"]
 
@@ -81,8 +81,7 @@ class Mars(DenseOptimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name_dtype(self, "state_dtype")
-        choice_of(self, "state_dtype", "float32", "bfloat16")
+        name_dtype(self, "state_dtype", "float32", "bfloat16")
 
     def direction(self) -> optax.GradientTransformation:
         beta1, beta2, dtype = self.beta1, self.beta2, jnp.dtype(self.state_dtype)

@@ -14,7 +14,7 @@ import optax
 from sparrow.dense.registry import DenseOptimizer, register_optimizer
 from sparrow.dense.whitening.factors import Norm, divide_or_zero, matmul, spectral_norm
 from sparrow.dense.whitening.transform import scale_by_whitening
-from sparrow.fields import Count, CountOrZero, NotNegative, Positive, Share, choice_of, name_dtype
+from sparrow.fields import Count, CountOrZero, NotNegative, Positive, Share, name_dtype
 
 _MAX_ANGLE = 1 / 8
 
@@ -69,8 +69,7 @@ class Whitening(DenseOptimizer, abc.ABC):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name_dtype(self, "dtype")
-        choice_of(self, "dtype", "float32", "bfloat16")
+        name_dtype(self, "dtype", "float32", "bfloat16")
         if self.pipeline_axis_name is None and self.pipeline_axis_size != 1:
             raise ValueError(
                 f"{type(self).__name__}.pipeline_axis_size is {self.pipeline_axis_size}, but there is no "

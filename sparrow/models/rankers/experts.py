@@ -125,13 +125,13 @@ class ExtractionNetwork:
       share_expert_net: the layers of those; None: as ``task_expert_net``. Both end in one width.
     """
 
-    expert_num_per_task: int
+    expert_num_per_task: fields.Count
     task_expert_net: MLP
-    share_num: int = 1
+    share_num: fields.Count = 1
     share_expert_net: MLP | None = None
 
     def __post_init__(self) -> None:
-        fields.integers_of(self, "expert_num_per_task", "share_num")
+        fields.check(self)
         if self.shared.dim != self.task_expert_net.dim:
             raise ValueError(
                 f"ExtractionNetwork: task_expert_net ends in {self.task_expert_net.dim} units and share_expert_net in "

@@ -47,22 +47,22 @@ class HSTU:
       max_attn_len: the number of elements that one attends to, itself included; None for all.
     """
 
-    embedding_dim: int
-    num_heads: int
-    hidden_dim: int
-    attention_dim: int
-    scaling_seqlen: int
-    attn_num_layers: int = 3
-    num_position_buckets: int = 128
-    num_time_buckets: int | None = None
+    embedding_dim: fields.Count
+    num_heads: fields.Count
+    hidden_dim: fields.Count
+    attention_dim: fields.Count
+    scaling_seqlen: fields.Count
+    attn_num_layers: fields.Count = 3
+    num_position_buckets: fields.Count = 128
+    num_time_buckets: fields.Count | None = None
     time_bucket_fn: TimeBucket = "sqrt"
-    time_bucket_increments: float = 60.0
-    input_dropout_ratio: float = 0.0
-    output_dropout_ratio: float = 0.0
-    max_attn_len: int | None = None
+    time_bucket_increments: fields.Positive = 60.0
+    input_dropout_ratio: fields.Share = 0.0
+    output_dropout_ratio: fields.Share = 0.0
+    max_attn_len: fields.Count | None = None
 
     def __post_init__(self) -> None:
-        _check(self)
+        fields.check(self)
 
     def build(self, *, rngs: nnx.Rngs) -> HSTULayers:
         return HSTULayers(self, rngs=rngs)
@@ -205,29 +205,28 @@ class STU:
       truncation_tail_len: the elements of the history that are left then, the newest.
     """
 
-    embedding_dim: int
-    num_heads: int
-    hidden_dim: int
-    attention_dim: int
-    scaling_seqlen: int
-    num_position_buckets: int
-    attn_num_layers: int = 3
-    num_time_buckets: int | None = None
+    embedding_dim: fields.Count
+    num_heads: fields.Count
+    hidden_dim: fields.Count
+    attention_dim: fields.Count
+    scaling_seqlen: fields.Count
+    num_position_buckets: fields.Count
+    attn_num_layers: fields.Count = 3
+    num_time_buckets: fields.Count | None = None
     time_bucket_fn: TimeBucket = "sqrt"
-    time_bucket_increments: float = 60.0
+    time_bucket_increments: fields.Positive = 60.0
     attn_alpha: float | None = None
     use_group_norm: bool = False
-    input_dropout_ratio: float = 0.0
-    output_dropout_ratio: float = 0.0
-    max_attn_len: int | None = None
-    sla_k1: int = 0
-    sla_k2: int = 0
-    truncation_split_layer: int | None = None
-    truncation_tail_len: int | None = None
+    input_dropout_ratio: fields.Share = 0.0
+    output_dropout_ratio: fields.Share = 0.0
+    max_attn_len: fields.Count | None = None
+    sla_k1: fields.CountOrZero = 0
+    sla_k2: fields.CountOrZero = 0
+    truncation_split_layer: fields.Count | None = None
+    truncation_tail_len: fields.Count | None = None
 
     def __post_init__(self) -> None:
-        _check(self, "truncation_split_layer", "truncation_tail_len")
-        fields.integers_of(self, "sla_k1", "sla_k2", at_least=0)
+        fields.check(self)
         if (self.truncation_split_layer is None) != (self.truncation_tail_len is None):
             raise ValueError("STU.truncation_split_layer and truncation_tail_len go together; give both or neither")
         if self.truncation_split_layer is not None and self.truncation_split_layer >= self.attn_num_layers:
@@ -334,13 +333,3 @@ class STULayers(nnx.Module):
         ages = now - layout.numbers(x, tokens.times.rows, tokens.candidate_times)
         buckets = time_buckets(ages, self.stu.time_bucket_fn, self.stu.time_bucket_increments, self.time.shape[0])
         return made + layout.looked_up(self.time[...], buckets)
-
-
-def _check(options: HSTU | STU, *more: str) -> None:
-    """Raise ValueError where an option that both have, or an optional integer among ``more``, is out of bounds."""
-    required = ("embedding_dim", "num_heads", "hidden_dim", "attention_dim", "scaling_seqlen", "attn_num_layers")
-    optional = (name for name in ("num_time_buckets", "max_attn_len", *more) if getattr(options, name) is not None)
-    fields.integers_of(options, *required, "num_position_buckets", *optional)
-    fields.choice_of(options, "time_bucket_fn", "sqrt", "log")
-    fields.numbers_of(options, "time_bucket_increments", above=0)
-    fields.numbers_of(options, "input_dropout_ratio", "output_dropout_ratio", at_least=0, below=1)

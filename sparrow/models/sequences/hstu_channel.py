@@ -36,11 +36,11 @@ class TimePeriod:
       count: the parts of a period, such as 24.
     """
 
-    unit: int
-    count: int
+    unit: fields.Count
+    count: fields.Count
 
     def __post_init__(self) -> None:
-        fields.integers_of(self, "unit", "count")
+        fields.check(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +67,7 @@ class HSTUChannel:
     concat_contextual_features: bool = False
 
     def __post_init__(self) -> None:
-        choices = ("layernorm", "l2norm", "timestamp_layernorm")
-        fields.choice("HSTUChannel.postprocessor", self.postprocessor, choices)
+        fields.check(self)
         if (self.postprocessor == "timestamp_layernorm") != bool(self.time_periods):
             raise ValueError("HSTUChannel.time_periods go with the postprocessor 'timestamp_layernorm'; give both")
 

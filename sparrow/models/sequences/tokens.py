@@ -50,14 +50,13 @@ class Content:
       target_mlp: the layers of the candidates, for "mlp".
     """
 
-    hidden_dim: int
+    hidden_dim: fields.Count
     encoder: Literal["slice", "pad", "mlp"] = "slice"
     uih_mlp: MLP | None = None
     target_mlp: MLP | None = None
 
     def __post_init__(self) -> None:
-        fields.integer("Content.hidden_dim", self.hidden_dim)
-        fields.choice("Content.encoder", self.encoder, ("slice", "pad", "mlp"))
+        fields.check(self)
         if (self.encoder == "mlp") != (self.uih_mlp is not None and self.target_mlp is not None):
             raise ValueError("Content.uih_mlp and target_mlp go with the encoder 'mlp'; give all of them or none")
         for layers in (self.uih_mlp, self.target_mlp):
@@ -119,14 +118,14 @@ class Actions:
       watchtime_bitmasks: the bits of these actions.
     """
 
-    embedding_dim: int
+    embedding_dim: fields.Count
     bitmasks: tuple[int, ...]
-    hidden_dim: int
+    hidden_dim: fields.Count
     watchtime_thresholds: tuple[float, ...] = ()
     watchtime_bitmasks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        fields.integers_of(self, "embedding_dim", "hidden_dim")
+        fields.check(self)
         for bits in (*self.bitmasks, *self.watchtime_bitmasks):
             fields.integer("Actions.bitmasks", bits, at_most=2**31 - 1)
         if not self.bitmasks:
