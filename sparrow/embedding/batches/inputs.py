@@ -236,7 +236,9 @@ def _is_string(item: Any) -> bool:
     return isinstance(item, str | bytes)
 
 
-def _hash(text: str | bytes) -> int:
+def _hash(text: str | bytes | None) -> int | None:
+    if text is None:  # missing: `read_input` knows where that may be
+        return None
     data = text.encode() if isinstance(text, str) else bytes(text)
     made = mix64_of(len(data))
     for start in range(0, len(data), 8):
@@ -253,9 +255,9 @@ def _hash_arrow(given: Any) -> Any:
     if pa.types.is_dictionary(kind):
         given, kind = given.dictionary_decode(), kind.value_type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return pa.array([None if item is None else _hash(item) for item in given.to_pylist()], pa.uint64())
+        return pa.array(map(_hash, given.to_pylist()), pa.uint64())
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if is_list and (pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type)):
-        bags = [None if bag is None else [_hash(item) for item in bag] for bag in given.to_pylist()]
+        bags = [None if bag is None else list(map(_hash, bag)) for bag in given.to_pylist()]
         return pa.array(bags, pa.list_(pa.uint64()))
     return given

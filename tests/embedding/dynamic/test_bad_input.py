@@ -28,6 +28,12 @@ def test_ids_that_are_no_integers_are_refused(ids):
         embedder(unknown="zeros").pack({"f": ids})
 
 
+@pytest.mark.parametrize("bags", [[[7, None]], [["a", None], ["b"]]], ids=str)
+def test_a_missing_id_within_a_bag_is_refused(bags):
+    with pytest.raises(ValueError, match="feature 'f': a list of ids contains missing values"):
+        embedder(unknown="zeros").pack({"f": pa.array(bags)})
+
+
 def test_zero_and_the_largest_id_are_ids_and_nulls_are_none():
     emb = embedder(unknown="zeros")
     state = emb.init(jax.random.key(0))
