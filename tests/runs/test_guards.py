@@ -16,7 +16,6 @@ from sparrow import runs
 from sparrow.config import train_pipeline
 from sparrow.runs.step.in_flight import Started
 from sparrow.runs.step.non_finite import culprit
-from sparrow.runs.step.step import Report
 from tests.runs import victim
 from tests.runs.cases import IDS, NAMES, case
 from tests.runs.test_training import assert_same_bits
@@ -92,11 +91,10 @@ def test_what_carried_it(data):
     program = runs.Program.of(config(data))
     feed = next(iter(train_pipeline(program.config, program.preparer()))).feed
     state = program.init()
-    report = Report(jnp.float32(np.nan), {}, None, {}, {}, jnp.array(False))
     position = {"epoch": 2, "chunk": 1, "row": 5, "batches": 41}
 
     def said(feed, state=state):
-        first, *others = culprit(program, state, Started(50, (feed,), position, 2, report)).splitlines()
+        first, *others = culprit(program, state, Started(50, (feed,), position, 2)).splitlines()
         expected = (
             "step 50: the loss is nan; it was computed from batch 42 of the data (epoch 2, from row 5 of chunk 1)"
         )

@@ -173,7 +173,7 @@ class Loop:
             before = self.progress
             self.note(steps=before.steps + 1, position=taken.position, evaluation_due=False)
             feeds = tuple(prepared.feed for prepared in taken.batches)
-            started.append(Started(self.steps, feeds, before.position, before.epoch, self.report))
+            started.append(Started(self.steps, feeds, before.position, before.epoch))
             self.clock.count(sum(prepared.examples for prepared in taken.batches))
             self.log.advance()
         self._stop_if(self._in_flight.add(Call(tuple(started), history)))

@@ -29,7 +29,7 @@ class NonFinite(RunError):
 
 def culprit(program: Program, state: TrainState, bad: Started) -> str:
     """Return a line for the step and the batch, and one for each of their values that is not finite."""
-    loss, position = float(bad.report.loss), bad.position
+    loss, position = bad.loss, bad.position
     what = f"the loss is {loss}" if not np.isfinite(loss) else "a gradient is not finite"
     batches = f"batch {position['batches'] + 1}"
     if len(bad.feeds) > 1:

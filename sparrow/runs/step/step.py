@@ -53,13 +53,13 @@ class Report(NamedTuple):
 class History(NamedTuple):
     """The total losses of the steps of a call, and whether the run may continue after each; `Report` is of the last."""
 
-    loss: jax.Array  # (steps,)
-    go: jax.Array  # (steps,)
+    loss: jax.Array  # (steps,); of one step, ()
+    go: jax.Array
 
 
 Context = Callable[[], contextlib.AbstractContextManager[None]]
-Made = tuple[TrainState, Report, History | None]
-"""The result of a call: the state and the report after its last step, and the losses of several."""
+Made = tuple[TrainState, Report, History]
+"""The result of a call: the state and the report after its last step, and the losses of all."""
 
 
 class Found(NamedTuple):
@@ -94,7 +94,8 @@ class Steps:
         """Make the steps of a call. The feeds of several steps have one layout."""
         feeds = [_feeds_of(taken.batches) for taken in call]
         if len(feeds) == 1:
-            return *self.one(state, feeds[0], go), None
+            state, report = self.one(state, feeds[0], go)
+            return state, report, History(report.loss, report.go)
         go = jnp.array(True) if go is None else go
         given = tuple(feed for own in feeds for feed in alike(self._program.embedder, own))
         made: Made = self._several(state, given, go)
@@ -319,7 +320,7 @@ class Ahead:
         go = self._program.embedder.on_its_devices(jnp.array(True)) if go is None else go
         state, report, ahead = self._step(state, feeds + following, go, found)
         self._next = (following, ahead) if following else None
-        return state, report, None
+        return state, report, History(report.loss, report.go)
 
     def forget(self) -> None:
         self._next = None
