@@ -14,8 +14,9 @@ import pytest
 
 from sparrow import runs
 from sparrow.config import train_pipeline
-from sparrow.runs.step.in_flight import Started
+from sparrow.runs.step.in_flight import Call, InFlight, Started
 from sparrow.runs.step.non_finite import culprit
+from sparrow.runs.step.step import History
 from tests.runs import victim
 from tests.runs.cases import IDS, NAMES, case
 from tests.runs.test_training import assert_same_bits
@@ -84,6 +85,24 @@ def test_a_loss_that_is_not_finite_stops(data, tmp_path):
     skipped = quiet(config(data, "train.non_finite=skip"))
     assert_same_bits(mended.state, skipped.state)
     assert all(np.isfinite(leaf).all() for leaf in [*mended.state.optimizer.embedding.tables.values()])
+
+
+@pytest.mark.parametrize("bad", range(12))
+def test_the_first_bad_step_is_found_among_steps_that_are_checked_together(bad):
+    """Calls of one step and of several; the flag stays false from the bad step on, and its loss is that step's own."""
+    queue, first, found = InFlight(), 0, None
+    for size in (1, 1, 3, 1, 5, 1):
+        steps = tuple(Started(number, (), {}, 0) for number in range(first, first + size))
+        losses, go = (np.array([step.step for step in steps], dtype) for dtype in (np.float32, np.int32))
+        history = History(jnp.asarray(losses), jnp.asarray(go < bad))
+        if size == 1:
+            history = History(history.loss[0], history.go[0])
+        found = found or queue.add(Call(steps, history))
+        first += size
+    found = found or queue.settle()
+    assert (found.step, found.loss) == (bad, bad)
+    assert queue.is_empty
+    assert queue.settle() is None
 
 
 def test_what_carried_it(data):
