@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sparrow.cli.output import FAILED, USER_ERROR, Mistake, begin, error_lines, note, set_quiet
+from sparrow.cli.output import FAILED, OUTPUT, USER_ERROR, Mistake, begin, error_lines, note
 from sparrow.cli.parsing import parsed
 from sparrow.versions import __version__
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.owns_process, options.arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
     if options.owns_process:
         collect_next_to_nothing()
-    set_quiet(options.quiet)
+    OUTPUT.is_quiet = options.quiet
     if options.command.doing:
         begin(f"sparrow {__version__}: {options.command.doing} {options.config}")
     if not hasattr(options, "supervised"):  # a command of one process

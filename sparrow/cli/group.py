@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sparrow.cli.command import arg, at_least_one
-from sparrow.cli.output import FAILED, USER_ERROR, Mistake, error_lines, note, silence, tell_errors_to
+from sparrow.cli.output import FAILED, OUTPUT, USER_ERROR, Mistake, error_lines, note
 
 GROUP_HELP: Final = "SLURM, Open MPI, Kubernetes, TPU slices and torchrun are detected without options."
 GROUP: Final = tuple(
@@ -41,9 +41,7 @@ def in_group(options: argparse.Namespace, arguments: Sequence[str], run: Callabl
         return error_lines(error, USER_ERROR)
     if processes.count() == 1:
         return run(options)
-    tell_errors_to(_publish)
-    if not processes.is_first():
-        silence()
+    OUTPUT.listener, OUTPUT.is_silent = _publish, not processes.is_first()
     code = _of_several(options, run)
     _leave(code)
     return code

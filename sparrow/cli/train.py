@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sparrow.cli.command import arg, at_least_one, command
 from sparrow.cli.group import GROUP
 from sparrow.cli.inputs import CONFIG, given_config
-from sparrow.cli.output import Mistake, is_quiet, out
+from sparrow.cli.output import OUTPUT, Mistake, out
 from sparrow.files import at, is_remote
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def train(options: argparse.Namespace) -> None:
         own = ""
     if not own and not (options.resume or options.restarted) and options.onward is None:
         raise Mistake(f"{options.config} is the config of the run in {folder}; choose another --model-dir")
-    with open(os.devnull, "w") if is_quiet() else contextlib.nullcontext() as stream:
+    with open(os.devnull, "w") if OUTPUT.is_quiet else contextlib.nullcontext() as stream:
         runs.train(
             loaded,
             folder,

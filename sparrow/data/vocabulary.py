@@ -57,7 +57,10 @@ class Vocabulary(Words):
         """Take the words, and their rows where these are not their positions."""
         self.where = where
         self.words = tuple(str(word) for word in words)
-        self.rows = None if rows is None else _checked(self.words, rows, where)
+        for word, row in () if rows is None else zip(self.words, rows, strict=True):
+            if not isinstance(row, int) or isinstance(row, bool) or not 0 <= row < 2**31 - 1:
+                raise DataError(f"the row of the word {shown(word)} must be an integer from 0, got {row!r}", where)
+        self.rows = None if rows is None else np.array(rows, np.int32)
         if not self.words:
             raise DataError("holds no words; build it with sparrow.data.build_vocabularies", where)
         if len(set(self.words)) != len(self.words):
@@ -139,11 +142,3 @@ class Vocabulary(Words):
                 line = shown(lines[number - 1])
                 raise DataError(f"line {number} must be a word, a space and a row, got {line}", where)
         return cls([word for word, _, _ in cut], where, [int(row) for _, _, row in cut])
-
-
-def _checked(words: Sequence[str], rows: Sequence[int], where: str) -> npt.NDArray[np.int32]:
-    """Return the rows, which must be integers from 0."""
-    for word, row in zip(words, rows, strict=True):
-        if not isinstance(row, int) or isinstance(row, bool) or not 0 <= row < 2**31 - 1:
-            raise DataError(f"the row of the word {shown(word)} must be an integer from 0, got {row!r}", where)
-    return np.array(rows, np.int32)

@@ -9,6 +9,7 @@ from numbers import Integral
 import jax
 
 from sparrow import fields
+from sparrow.registry import Registry
 
 
 def is_apart() -> bool:
@@ -55,3 +56,8 @@ class HostMemory:
         if isinstance(self.cache, Integral):
             return min(int(self.cache), vocabulary_size)
         return min(max(math.ceil(self.cache * vocabulary_size), 1), vocabulary_size)
+
+
+registry: Registry[HostMemory] = Registry("memory", HostMemory, key="kind")
+"""The memory of tables, by its kind."""
+registry.register("host")(HostMemory)

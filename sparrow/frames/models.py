@@ -241,15 +241,6 @@ class Settings(NamedTuple):
         return int(np.clip(2 ** round(np.log2(max(rows, 1) / 100)), 32, self.most))
 
 
-def _decayed(learning_rate: float, weight_decay: float) -> dict[str, Any]:
-    return {
-        "name": "rowwise_adagrad",
-        "learning_rate": learning_rate,
-        "weight_decay": weight_decay,
-        "weight_decay_mode": "l2",
-    }
-
-
 def _for_batches(rule: dict[str, Any], batch_size: int) -> dict[str, Any]:
     """Return a rule whose weight decay is of one occurrence, for gradients of means over a batch.
 
@@ -261,7 +252,9 @@ def _for_batches(rule: dict[str, Any], batch_size: int) -> dict[str, Any]:
     return {**rule, "weight_decay": float(f"{rule['weight_decay'] / batch_size:.2g}")}
 
 
-RANKING: Final = Settings(8, 0.2, _decayed(0.1, 0.3), _decayed(0.2, 0.05))
+_DECAYED: Final = {"name": "rowwise_adagrad", "weight_decay_mode": "l2"}
+_RULES: Final = [_DECAYED | {"learning_rate": rate, "weight_decay": decay} for rate, decay in ((0.1, 0.3), (0.2, 0.05))]
+RANKING: Final = Settings(8, 0.2, _RULES[0], _RULES[1])
 """Ids of a few rows are not memorized, and the linear part is learned before products of ids are."""
 TWO_TOWERS: Final = Settings(64, 0.0, {"name": "adam", "learning_rate": 0.01}, most=1024)
 """The work of a batch grows with its square, and 1,023 negatives are enough."""

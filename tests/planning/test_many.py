@@ -81,7 +81,7 @@ def test_refusals(planned):
             "{id_0: {kind: device, devices: 2}}",
             "train.mesh.placement.id_0: placement: devices has no meaning for 'device'",
         ),
-        ("{id_0: {columns: 2}}", "train.mesh.placement.id_0.kind: is required"),
+        ("{id_0: {columns: 2}}", "train.mesh.placement.id_0: placement: columns has no meaning for 'rows'"),
         ("{id_0: {kind: columns, columns: 3}}", "train.mesh.placement: table 'id_0': rows of 4 numbers cannot be cut"),
         ("{id_0: {kind: device, device: 9}}", "train.mesh.placement: table 'id_0': placement.device must be"),
         ("{id_0: {kind: grid, columns: 2, devices: 3}}", "train.mesh.placement: table 'id_0': 2 pieces over 3 devices"),

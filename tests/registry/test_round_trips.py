@@ -32,6 +32,7 @@ VALUES: dict[Any, Any] = {
     "hidden_units": (8, 4),
     "momentum_dtype": "bfloat16",
     "mu_dtype": "bfloat16",
+    "cache": 100,
 }
 """By field: values that suit everywhere."""
 

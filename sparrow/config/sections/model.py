@@ -18,23 +18,6 @@ from sparrow.models.sequences import EncoderRecord
 from sparrow.registry import NOT_EMPTY, fields_of, nearest
 
 
-class HostMemoryOptions(Section):
-    """Rows and slots in host memory, with a cache on the device."""
-
-    kind: Literal["host"]
-    """The place of the rows: "host"."""
-    cache: int | float = 0.1
-    """The rows on the device: a share above 0 and up to 1.0, or an integer number of rows."""
-    path: Name | None = None
-    """Not supported: rows on disk are refused."""
-
-    def _check(self) -> None:
-        self.record()
-
-    def record(self) -> HostMemory:
-        return HostMemory(cache=self.cache, path=self.path)
-
-
 class TableOptions(Section):
     """How some tables are kept, and what they start from."""
 
@@ -52,7 +35,7 @@ class TableOptions(Section):
     """The upper limit."""
     dynamic: DynamicRows | None = None
     """The vocabulary of every feature that reads these tables, instead of ``dynamic`` on each of them; in files."""
-    memory: HostMemoryOptions | None = None
+    memory: HostMemory | None = None
     """Host memory for tables that are larger than the device's. Default: all rows are on the device."""
 
     def _check(self) -> None:
@@ -63,8 +46,7 @@ class TableOptions(Section):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `sparrow.TableSpec` that it sets."""
-        held = {name: getattr(self, name) for name in fields_of(type(self)) if name not in ("tables", "dynamic")}
-        return held | {"memory": None if self.memory is None else self.memory.record()}
+        return {name: getattr(self, name) for name in fields_of(type(self)) if name not in ("tables", "dynamic")}
 
 
 def table_options(entries: tuple[TableOptions, ...], tables: Iterable[str]) -> dict[str, dict[str, Any]]:

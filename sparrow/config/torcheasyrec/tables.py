@@ -14,11 +14,11 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from sparrow.config.building.assemble import WIDE
-from sparrow.config.sections.model import HostMemoryOptions, TableOptions
+from sparrow.config.sections.model import TableOptions
 from sparrow.config.sections.train import TableOptimizer
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.data import DynamicRows, Feature
-from sparrow.embedding import Constant, Initializer, Normal, Uniform
+from sparrow.embedding import Constant, HostMemory, Initializer, Normal, Uniform
 from sparrow.rules import SGD
 
 _DTYPES: Final[Mapping[str, Any]] = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
@@ -75,7 +75,7 @@ def options(tables: Mapping[str, Block], wide: Collection[str], model: Block) ->
             tables=tuple(map(re.escape, names)),
             initializer=values,
             dtype=dtype,
-            memory=None if cache is None else HostMemoryOptions(kind="host", cache=cache),
+            memory=None if cache is None else HostMemory(cache=cache),
         )
         for (values, dtype, cache), names in made.items()
     )
