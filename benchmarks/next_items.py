@@ -1,7 +1,7 @@
 """Next items from histories: quality of SASRec and HSTU on data with known transitions, and speed.
 
     python benchmarks/next_items.py quality >> TABLE                # three seeds, SASRec and HSTU side by side
-    python benchmarks/next_items.py quality --rate 0.001 --log data.parquet:user_id,movie_id,timestamp    # MovieLens
+    python benchmarks/next_items.py quality --rate 0.001 --times --log log.parquet:user,item,time    # MovieLens
     python benchmarks/next_items.py epoch                           # of ml-1m's shape, dim 50, 2 layers, length 200
     python benchmarks/next_items.py turns --torch PATH/bin/python   # steps in turns with a padded SASRec in PyTorch
 
@@ -96,20 +96,35 @@ def counted(log: dict[str, np.ndarray], items: int, held: int, top: int = 10) ->
 
 
 def mapping(
-    path: str, items: int, model: str, dim: int, length: int, batch: int, *, times: bool = False, **train: Any
+    path: str,
+    items: int,
+    model: str,
+    dim: int,
+    length: int,
+    batch: int,
+    *,
+    dropout: float = 0.2,
+    temperature: float | None = None,
+    times: bool = False,
+    **train: Any,
 ) -> dict[str, Any]:
-    """Return a config; with ``times`` HSTU has a bias by time, too."""
+    """Return a config; with ``temperature`` scores are cosines by it, with ``times`` HSTU has a bias by time, too."""
     of_item = {"num_buckets": items, "embedding_dim": dim, "table": "items"}
-    tower = {"item_tower": {"input": "item"}, "negatives": "sampled", "every_position": True}
-    hstu = {"embedding_dim": dim, "num_heads": 1, "hidden_dim": dim, "attention_dim": dim, "scaling_seqlen": length}
+    tower: dict[str, Any] = {"item_tower": {"input": "item"}, "negatives": "sampled", "every_position": True}
+    hstu: dict[str, Any] = {"embedding_dim": dim, "num_heads": 1, "hidden_dim": dim, "attention_dim": dim}
+    hstu |= {"scaling_seqlen": length, "attn_num_layers": 2}
+    hstu |= {"input_dropout_ratio": dropout, "output_dropout_ratio": dropout}
+    loss: dict[str, Any] = {"name": "sampled_softmax"}
+    if temperature is not None:
+        tower["similarity"], loss["temperature"] = "cosine", temperature
     groups, more = {"uih": ["seen"], "item": ["item"]}, []
     if times and model == "hstu":
         hstu.update(num_time_buckets=16, time_bucket_fn="log", time_bucket_increments=60.0)
         groups["uih_timestamp"] = ["when"]
         more = [{"kind": "raw_sequence", "name": "when", "column": "time_history", "max_length": length}]
     architectures = {
-        "sasrec": {"name": "sasrec", **tower, "max_length": length, "history_input": "uih"},
-        "hstu": {"name": "hstu_match", **tower, "hstu": {**hstu, "attn_num_layers": 2, "output_dropout_ratio": 0.2}},
+        "sasrec": {"name": "sasrec", **tower, "max_length": length, "history_input": "uih", "dropout_ratio": dropout},
+        "hstu": {"name": "hstu_match", **tower, "hstu": hstu},
     }
     return {
         "data": {
@@ -126,7 +141,7 @@ def mapping(
             "shuffle_rows": 10**6,
         },
         "model": {"architecture": architectures[model], "groups": groups},
-        "tasks": {"next": {"losses": ["sampled_softmax"]}},
+        "tasks": {"next": {"losses": [loss]}},
         "train": {
             "sparse_optimizer": {"name": "adam", "learning_rate": 0.002},
             "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.002},
@@ -140,14 +155,14 @@ def mapping(
 def judged(folder: str, items: int, model: str, seed: int, options: argparse.Namespace) -> float:
     """Train until the event before each user's last gets no better, and return NDCG@10 of the last ones."""
     name = f"{folder}/{model}{seed}"
-    path, shape = f"{folder}/log{seed}.parquet", (64, options.length, 32)  # larger batches are too few steps
-    times = options.log is not None
-    given = mapping(path, items, model, *shape, times=times, epochs=options.epochs, seed=seed, negatives="all")
+    path, shape = f"{folder}/log{seed}.parquet", (64, options.length, options.batch)
+    layers = {"dropout": options.dropout, "temperature": options.temperature, "times": options.times}
+    given = mapping(path, items, model, *shape, **layers, epochs=options.epochs, seed=seed, negatives="all")
     for part in ("sparse_optimizer", "dense_optimizer"):
         given["train"][part]["learning_rate"] = options.rate
     given["data"]["histories"]["last"] = 2
     stop = {"metric": "catalog_ndcg_at_10", "mode": "max", "patience": 4}
-    given["evaluate"].update(every_epochs=2, early_stopping=stop)
+    given["evaluate"].update(every_epochs=options.every, early_stopping=stop)
     pathlib.Path(f"{name}.json").write_text(json.dumps(given))
     sparrow = [sys.executable, "-m", "sparrow.cli"]
     own = {**os.environ, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}  # a core each
@@ -236,7 +251,7 @@ def ours(given: list[Any], dim: int, length: int) -> Any:
     seen = sp.FeatureSpec(name="seen", table_spec=table, combiner=None)
     emb = sp.Embedder([seen, sp.FeatureSpec(name="item", table_spec=table)])
     inputs = Inputs(acts={"item": dim}, sequences={"seen": dim}, groups={"history": ["seen"], "item": ["item"]})
-    tower = {"item_tower": Tower("item"), "max_length": length, "negatives": "sampled"}
+    tower: dict[str, Any] = {"item_tower": Tower("item"), "max_length": length, "negatives": "sampled"}
     apply, params, rest = functional(SASRec(inputs, **tower, rngs=nnx.Rngs(0)))
     optimizer = sp.Optimizer(emb, optax.adam(0.001))
     sizes = sp.Sizes()
@@ -361,6 +376,11 @@ if __name__ == "__main__":
     parser.add_argument("--items", type=int, default=400)
     parser.add_argument("--length", type=int, default=200, help="the most events of a history")
     parser.add_argument("--rate", type=float, default=0.005, help="the learning rate; less for fewer events")
+    parser.add_argument("--batch", type=int, default=32, help="users of a step; large ones are few steps")
+    parser.add_argument("--every", type=int, default=2, help="epochs between evaluations")
+    parser.add_argument("--times", action="store_true", help="HSTU has a bias by time, too, in seconds")
+    parser.add_argument("--dropout", type=float, default=0.2)
+    parser.add_argument("--temperature", type=float, help="scores are cosines divided by it, instead of products")
     parser.add_argument("--epochs", type=int, default=60, help="at most; training stops by the validation event")
     parser.add_argument("--torch", default=sys.executable, help="a Python with PyTorch")
     parser.add_argument("--rounds", type=int, default=5)
