@@ -105,7 +105,8 @@ def _sasrec(parts: Parts) -> Made:
 
 def _hstu_match(parts: Parts) -> Made:
     sizes = {"embedding_dim": parts.dim, "num_heads": 1, "hidden_dim": parts.dim, "attention_dim": parts.dim}
-    layers = {**sizes, "attn_num_layers": 2, "output_dropout_ratio": 0.2, "scaling_seqlen": parts.length}
+    dropout = {"input_dropout_ratio": 0.2, "output_dropout_ratio": 0.2}
+    layers = {**sizes, **dropout, "attn_num_layers": 2, "scaling_seqlen": parts.length}
     options = {"item_tower": {"input": "item"}, "history_input": "history", "negatives": "sampled"}
     return {"hstu": layers, "every_position": True, **options}, {"history": [SEEN], "item": parts.item}
 
