@@ -107,16 +107,18 @@ def gated_backward(kind: Kind, gate: Gate, arrays: Arrays, y: jax.Array, grads: 
     """Return the gradients of the gate's arrays."""
     plan = _Plan(kind, arrays, gate)
     to, given = plan.call.output(gate.projected.shape, plan.dtype), plan.output()
-    sums = plan.call.output((norms.blocks(plan.gpu, plan.shape[0], 2), 3, gate.scale.shape[0]), jnp.float32)
+    width, tokens = gate.scale.shape[0], plan.shape[0]
+    blocks = norms.blocks(plan.gpu, (tokens, width), source.NORM_GRADIENT, gated=True)
+    sums = plan.call.output((blocks, 3, width), jnp.float32)
     plan.add_norm(source.NORM_GRADIENT, plan.call.input(y), [plan.call.input(grads), NOTHING, given, to, sums])
     if plan.hopper:
-        slots = plan.shape[0] // 64 + plan.sequences + 1
+        slots = tokens // 64 + plan.sequences + 1
         plan.totals = plan.call.output((slots, gate.shift.shape[0]), jnp.float32)
         plan.call.zero(plan.totals, 4 * slots * gate.shift.shape[0])
     plan.add(tuning.QUERIES, given, to, NOTHING, NOTHING, NOTHING)
     plan.add(tuning.KEYS, given, to, to, NOTHING, NOTHING)
     made, _, parts, *totals = plan.results()
-    width, (of_scale, of_bias, of_shift) = gate.scale.shape[0], parts.sum(axis=0)
+    of_scale, of_bias, of_shift = parts.sum(axis=0)
     others = totals[0][:, width:] if totals else made[:, width:].astype(jnp.float32)
     return Gate(made, jnp.concatenate([of_shift, others.sum(axis=0)]), of_scale, of_bias, gate.epsilon)
 
@@ -239,19 +241,19 @@ class _Plan:
     def activate(self) -> None:
         """Compute q, k and v from what is projected."""
         assert self.gate is not None
-        tokens, heads, dim = self.shape
-        program = self.program(source.norm_module(heads * dim, jnp.dtype(self.dtype).name, gated=True))
-        grid, sizes = norms.blocks(self.gpu, tokens, 4), [number(tokens), number(4 * heads * dim)]
-        arguments = [*self.gate[:2], self.v, self.q, self.k, *sizes]
-        self.call.launch(program, source.ACTIVATE, grid, 32 * tuning.NORM_WARPS, arguments)
+        self._over_rows(source.ACTIVATE, [*self.gate[:2], self.v, self.q, self.k])
 
     def add_norm(self, kernel: int, y: Argument, arguments: list[Argument]) -> None:
-        """Launch a kernel of `norms`, gated, for what is in ``y``; ``arguments`` are those after the bias."""
+        """Launch a kernel of `norms` for what is in the middle of ``y``; ``arguments`` are those after the bias."""
         assert self.gate is not None
-        tokens, heads, dim = self.shape
-        program = self.program(source.norm_module(heads * dim, jnp.dtype(self.dtype).name, gated=True))
-        shape, size = (tokens, heads * dim), jnp.dtype(self.dtype).itemsize
-        norms.add_gated(self.call, self.gpu, program, kernel, shape, size, y, self.gate, arguments, self.epsilon)
+        middle = y.at(self.shape[1] * self.shape[2] * jnp.dtype(self.dtype).itemsize)
+        self._over_rows(kernel, [middle, *self.gate, *arguments], real(self.epsilon))
+
+    def _over_rows(self, kernel: int, arguments: list[Argument], *last: Argument) -> None:
+        tokens, width = self.shape[0], self.shape[1] * self.shape[2]
+        program = self.program(source.norm_module(width, jnp.dtype(self.dtype).name, gated=True))
+        arguments = [*arguments, number(tokens), number(4 * width), *last]
+        norms.launch(self.call, self.gpu, program, kernel, (tokens, width), True, arguments)
 
     def _map(self, array: Argument, rows: int) -> Argument:
         tokens, heads, dim = self.shape

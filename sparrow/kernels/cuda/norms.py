@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -26,7 +28,8 @@ def norm(
     call = Call()
     given = [call.input(each) for each in (x, None, None, scale, bias, added)]
     given.append(NOTHING if added is None else call.output(x.shape, x.dtype))
-    add(call, machine, 0, source.NORM, x.shape, [*given, call.output(x.shape, x.dtype)], 0, epsilon)
+    given += [call.output(x.shape, x.dtype), number(x.shape[0]), number(0), real(epsilon)]
+    launch(call, machine, 0, source.NORM, x.shape, False, given)
     *total, made = call.bind(load(machine, [source.norm_module(x.shape[1], x.dtype.name, gated=False)]), "sequential")
     return (total[0] if total else x), made
 
@@ -44,46 +47,28 @@ def gradient(
     call = Call()
     given = [call.input(x), NOTHING, NOTHING, call.input(scale), NOTHING, call.input(grads), call.input(kept)]
     to = call.output(x.shape, x.dtype)
-    sums = call.output((blocks(machine, x.shape[0], 4), 2, x.shape[1]), jnp.float32)
-    add(call, machine, 0, source.NORM_GRADIENT, x.shape, [*given, to, NOTHING, sums], 0, epsilon)
+    sums = call.output((blocks(machine, x.shape, source.NORM_GRADIENT, False), 2, x.shape[1]), jnp.float32)
+    given += [to, NOTHING, sums, number(x.shape[0]), number(0), real(epsilon)]
+    launch(call, machine, 0, source.NORM_GRADIENT, x.shape, False, given)
     module = source.norm_module(x.shape[1], x.dtype.name, gated=False)
     made, parts = call.bind(load(machine, [module]), "sequential")
     return made, parts.sum(axis=0)
 
 
-def blocks(machine: Gpu, rows: int, each: int) -> int:
-    """Return the thread blocks of a launch, ``each`` of a multiprocessor: the partial sums of gradients."""
-    return max(1, min(each * machine.cores, -(-rows // tuning.NORM_WARPS)))
+def blocks(machine: Gpu, shape: tuple[int, ...], kernel: int, gated: bool) -> int:
+    """Return the thread blocks of a launch over rows of ``shape``; of gradients, these are the partial sums."""
+    return tuning.for_norm(shape[1], gated).blocks(shape[0], machine.cores, kernel == source.NORM_GRADIENT)
 
 
-def add_gated(
-    call: Call,
-    machine: Gpu,
-    program: int,
-    kernel: int,
-    shape: tuple[int, int],
-    itemsize: int,
-    y: Argument,
-    gate: list[Argument],
-    arguments: list[Argument],
-    epsilon: float,
-) -> None:
-    """Launch a kernel over the middle columns of ``y``; ``gate`` are projected, shift, scale, bias."""
-    given, each = [y.at(shape[1] * itemsize), *gate, *arguments], 4 if kernel == source.NORM else 2
-    add(call, machine, program, kernel, shape, given, 4 * shape[1], epsilon, each)
-
-
-def add(
+def launch(
     call: Call,
     machine: Gpu,
     program: int,
     kernel: int,
     shape: tuple[int, ...],
-    arguments: list[Argument],
-    apart: int,
-    epsilon: float,
-    each: int = 4,
+    gated: bool,
+    arguments: Sequence[Argument],
 ) -> None:
-    """Launch a kernel over rows of ``shape``; ``arguments`` are those before rows, apart, epsilon."""
-    sizes = [number(shape[0]), number(apart), real(epsilon)]
-    call.launch(program, kernel, blocks(machine, shape[0], each), 32 * tuning.NORM_WARPS, [*arguments, *sizes])
+    """Launch a kernel over rows of ``shape``."""
+    threads = 32 * tuning.for_norm(shape[1], gated).warps
+    call.launch(program, kernel, blocks(machine, shape, kernel, gated), threads, arguments)

@@ -113,7 +113,7 @@ def pairs_module(first: int, vectors: int, dim: int, dtype: str, tuned: tuning.P
 
 def norm_module(dim: int, dtype: str, gated: bool) -> Module:
     """Return the kernels of a layer normalization of ``dim`` numbers, alone or of `gated` values."""
-    macros = {"NUMBERS": TYPES[dtype], "DIM": dim, "GATED": int(gated), "WARPS": tuning.NORM_WARPS}
+    macros = tuning.macros(tuning.for_norm(dim, gated)) | {"NUMBERS": TYPES[dtype], "DIM": dim, "GATED": int(gated)}
     source = text("types.cuh", "memory.cuh", "norms.cu")
     return Module("norms", source, tuple(macros.items()), ("norm_rows", "norm_gradient", "activate"), (0, 0, 0))
 

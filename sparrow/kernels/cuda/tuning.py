@@ -132,7 +132,32 @@ class FloatTuning:
         return 4 * ((kept * self.rows + 2 * self.bn) * (dim + 4) + self.rows * (self.bn + 4))
 
 
-Tuning = SortTuning | LookupTuning | UpdateTuning | PairsTuning | IdsTuning | MmaTuning | WgmmaTuning | FloatTuning
+@dataclasses.dataclass(frozen=True)
+class NormTuning:
+    """How rows are normalized (``src/norms.cu``): ``group`` warps take a row, ``warps`` are in a block."""
+
+    group: int
+    warps: int
+    norm_blocks: int
+    gradient_blocks: int
+
+    def blocks(self, rows: int, cores: int, gradient: bool) -> int:
+        """Return the blocks of a launch, all of which are resident."""
+        each = self.gradient_blocks if gradient else self.norm_blocks
+        return max(1, min(each * cores, -(-rows * self.group // self.warps)))
+
+
+Tuning = (
+    SortTuning
+    | LookupTuning
+    | UpdateTuning
+    | PairsTuning
+    | IdsTuning
+    | MmaTuning
+    | WgmmaTuning
+    | FloatTuning
+    | NormTuning
+)
 
 
 def macros(tuning: Tuning) -> dict[str, int]:
@@ -154,8 +179,6 @@ def lanes(dim: int, vector: int, given: int = 0) -> int:
     return given or min(32, 1 << (dim // vector - 1).bit_length())
 
 
-NORM_WARPS = 8
-"""Warps of a block of ``src/norms.cu``, a row each."""
 SORT_ITEMS = (4, 8, 13, 16)
 
 
@@ -171,6 +194,17 @@ def for_sort(count: int, cores: int) -> SortTuning:
     at_once = tuned.sort_blocks * cores * tuned.sort_threads
     items = next((items for items in SORT_ITEMS if count <= items * at_once), SORT_ITEMS[-1])
     return dataclasses.replace(tuned, sort_items=items)
+
+
+def for_norm(dim: int, gated: bool) -> NormTuning:
+    """Return the tuning of rows of ``dim`` numbers, a multiple of 32: 8 numbers a lane at most, where that divides.
+
+    >>> [for_norm(dim, gated=False).group for dim in (96, 256, 512, 768, 1024)]
+    [1, 1, 2, 3, 4]
+    """
+    numbers = dim // 32
+    group = next((group for group in (1, 2, 3, 4) if numbers % group == 0 and numbers <= 8 * group), 1)
+    return NormTuning(group, 8 // group * group, 4, 2 if gated else 3)
 
 
 def for_ids(num_segments: int) -> IdsTuning:

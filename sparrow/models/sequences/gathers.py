@@ -16,6 +16,11 @@ FEW: Final = 2048
 """Rows up to which that gradient is a product; among more, a scatter does not wait for itself."""
 
 
+def computed_once(rows: Any) -> Any:
+    """Return the same row numbers, outside of the loop over elements that XLA would compute them again in."""
+    return jax.lax.optimization_barrier(rows)  # type: ignore[no-untyped-call]
+
+
 class Order(NamedTuple):
     """Rows taken from an array, and put back: both are gathers, so that gradients are no sums.
 
@@ -32,7 +37,7 @@ class Order(NamedTuple):
         """Return the order of ``to``, whose numbers below ``rows`` are distinct."""
         size = to.shape[0]
         numbers = jnp.arange(size, dtype=jnp.int32)
-        return cls(to, jnp.full(rows, size, jnp.int32).at[to].set(numbers, mode="drop"))
+        return cls(*computed_once((to, jnp.full(rows, size, jnp.int32).at[to].set(numbers, mode="drop"))))
 
     def take(self, x: jax.Array) -> jax.Array:
         """(size, dim): the rows of ``x``."""
@@ -57,7 +62,7 @@ def small_lookup(table: jax.Array, rows: jax.Array) -> jax.Array:
     On a GPU the gradient of up to `FEW` rows is a product with ones and zeros: a scatter of many tokens to few rows
     waits for itself, and its bits differ from run to run.
     """
-    return table.at[rows].get(mode="clip")
+    return table.at[computed_once(rows)].get(mode="clip")
 
 
 def _small_backward(held: tuple[jax.Array, jax.Array], grads: jax.Array) -> tuple[jax.Array, None]:
@@ -111,6 +116,7 @@ def _place_backward(most: int, few: int, held: Any, grads: jax.Array) -> tuple[j
         return (*_small_backward((table, places), grads), None, None)
     number = jnp.arange(most, dtype=jnp.int32)
     at = jnp.where(number < jnp.minimum(ends, jnp.diff(offsets))[:, None], offsets[:-1, None] + number, tokens)
+    at = computed_once(at)
     found = grads.at[at].get(mode="fill", fill_value=0).astype(jnp.float32).sum(axis=0)  # (most, dim)
     if most > count:
         found = jnp.concatenate([found[: count - 1], found[count - 1 :].sum(axis=0, keepdims=True)])

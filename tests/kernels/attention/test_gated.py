@@ -14,11 +14,10 @@ from . import statement
 from .test_attention import ALPHA, SCALE
 
 EPSILON = 1e-6
-HEADS, DIM = 2, 64
-WIDTH = HEADS * DIM
+DIM = 64
 CASES = [
-    dataclasses.replace(case, heads=HEADS, dim=DIM, width=DIM)
-    for case in statement.CASES
+    dataclasses.replace(case, dim=DIM, width=DIM)
+    for case in [*statement.CASES, statement.Case("wide", (3, 0, 9), heads=8)]  # two warps normalize a row
     if sum(case.lengths) and not case.position_buckets + case.time_buckets and str(case) != "odd"
 ]
 
@@ -41,10 +40,10 @@ def short(case):
 
 def drawn(case, dtype="float32"):
     rng = np.random.default_rng(0)
-    tokens = sum(case.lengths) + 3  # the last three are padding
-    projected = jnp.asarray(rng.normal(size=(tokens, 4 * WIDTH)), dtype)
-    shift, scale, bias = (jnp.asarray(rng.normal(size=size), jnp.float32) for size in (4 * WIDTH, WIDTH, WIDTH))
-    weights = rng.normal(size=(tokens, 3 * WIDTH)) * (np.arange(tokens) < sum(case.lengths))[:, None]
+    tokens, width = sum(case.lengths) + 3, case.heads * DIM  # the last three are padding
+    projected = jnp.asarray(rng.normal(size=(tokens, 4 * width)), dtype)
+    shift, scale, bias = (jnp.asarray(rng.normal(size=size), jnp.float32) for size in (4 * width, width, width))
+    weights = rng.normal(size=(tokens, 3 * width)) * (np.arange(tokens) < sum(case.lengths))[:, None]
     return (projected, shift, scale, bias), jnp.asarray(weights, dtype)
 
 
@@ -53,14 +52,14 @@ def call(case, arrays, backend="cuda"):
     counts = {name: getattr(case, name) for name in ("contexts", "candidates")}
     counts = {name: jnp.asarray(value, jnp.int32) for name, value in counts.items() if value is not None}
     options = {"alpha": ALPHA, "scale": SCALE, "max_length": max(case.lengths), "backend": backend, **case.options}
-    return gated_attention(*arrays, offsets, heads=HEADS, epsilon=EPSILON, **counts, **options)
+    return gated_attention(*arrays, offsets, heads=case.heads, epsilon=EPSILON, **counts, **options)
 
 
 def stated(case, projected, shift, scale, bias):
     projected = projected[: sum(case.lengths)] + shift
     u, v, q, k = np.split(projected / (1 + np.exp(-projected)), 4, axis=1)
-    heads = {name: x.reshape(-1, HEADS, DIM) for name, x in (("q", q), ("k", k), ("v", v))}
-    mixed = statement.attention(case, "silu", ALPHA, SCALE, **heads).reshape(-1, WIDTH)
+    heads = {name: x.reshape(-1, case.heads, DIM) for name, x in (("q", q), ("k", k), ("v", v))}
+    mixed = statement.attention(case, "silu", ALPHA, SCALE, **heads).reshape(-1, case.heads * DIM)
     centered = mixed - mixed.mean(axis=1, keepdims=True)
     normed = centered / np.sqrt((centered * centered).mean(axis=1, keepdims=True) + EPSILON) * scale + bias
     return np.concatenate([u, mixed, normed * u], axis=1)

@@ -6,7 +6,6 @@ DEVICE Shared smem_address(void* p) { return (char*)p; }
 DEVICE void copy16(Shared to, const void* from, bool there) { there ? memcpy(to, from, 16) : memset(to, 0, 16); }
 DEVICE void commit_copies() {}
 DEVICE void wait_copies() {}
-DEVICE float exp2_fast(float x) { return exp2f(x); }
 DEVICE void ldm(u32* r, Shared at) {
   const u32 lane = threadIdx.x % 32;
   for (u32 m = 0; m < 4; ++m) r[m] = *(u32*)(__shfl_sync(FULL, at, m * 8 + lane / 4) + lane % 4 * 4);
@@ -39,11 +38,6 @@ __device__ __forceinline__ void copy16(Shared to, const void* from, bool there) 
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
-__device__ __forceinline__ float exp2_fast(float x) {
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
 __device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 __device__ __forceinline__ void ldm(u32* r, Shared at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

@@ -47,7 +47,21 @@ DEVICE To bit_cast(const From& from) {
 }
 
 DEVICE float from_bfloat16(uint16_t bits) { return bit_cast<float>(u32(bits) << 16); }
-#ifndef SPARROW_EMULATED
+#ifdef SPARROW_EMULATED
+DEVICE float exp2_fast(float x) { return exp2f(x); }
+DEVICE float reciprocal_fast(float x) { return 1.f / x; }
+#else
+// Right to some 2^-22.
+DEVICE float exp2_fast(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+DEVICE float reciprocal_fast(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
 // To the nearest, ties to even.
 DEVICE uint16_t to_bfloat16(float x) {
   uint16_t bits;
