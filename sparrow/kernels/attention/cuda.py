@@ -20,7 +20,6 @@ from sparrow.kernels.types import stand_in
 
 HOPPER = "sm_90"
 WIDEST = 128
-CLEARING = 32  # thread blocks that clear the padding of a result
 
 
 def unavailable(kind: Kind, arrays: Arrays) -> str | None:
@@ -197,8 +196,6 @@ class _Plan:
             tuned = tuning.for_attention(dim, mode, self.hopper, any(self.buckets))
             module = source.attention_module(dim, mode, self.masks, softmax, self.hopper, inner, self.buckets)
         program, items = self.program(module), tokens // tuned.rows + self.sequences
-        work, counter = self.call.scratch(16 * items), self.call.scratch(16)
-        sizes = [number(x) for x in (self.sequences, tokens, tuned.rows, int(mode == tuning.KEYS))]
         size = heads * dim * jnp.dtype(self.dtype).itemsize
         cleared, gates = [number(size // 4), first, second], [*[NOTHING] * 4, number(0)]
         places, apart, totals = (0, 0), 0, [NOTHING, NOTHING]
@@ -211,8 +208,8 @@ class _Plan:
             gates.append(number(apart * heads * dim))
             totals = [self.totals.at(wide * at) for at in places]
             first, second = (argument.at(size * at) for argument, at in zip((first, second), places, strict=True))
-        listing, given = self.program(source.attention_work_module()), [self.offsets, *sizes, work, counter, *cleared]
-        self.call.launch(listing, source.ATTENTION_WORK, 1 + CLEARING, 1024, given)
+        work = [self.call.input(x) for x in self.blocks(tuned.rows, mode == tuning.KEYS, items)]
+        listed = [self.offsets, number(self.sequences), number(tokens), *cleared, *work]
         masks = [number(min(x, EVERYTHING)) for x in (self.kind.max_distance, self.kind.sla_k1, self.kind.sla_k2)]
         last = [self.contexts, self.candidates, number(heads), real(self.kind.alpha), real(self.kind.scale), *masks]
         grid = items * heads
@@ -222,15 +219,25 @@ class _Plan:
             if mode == tuning.KEYS:
                 kept, streamed = [self.k, self.v], [self.q, grads]
             maps = [self._map(x, 64) for x in kept] + [self._map(x, tuned.bn) for x in streamed]
-            arguments = [*maps, first, second, work, counter, *last]
+            counter = self.call.scratch(16)
+            self.call.zero(counter, 16)
+            arguments = [*maps, first, second, *listed, counter, *last]
             gates += totals
         else:
-            arguments = [self.q, self.k, self.v, grads, first, second, sums, delta, work, counter, *last]
+            arguments = [self.q, self.k, self.v, grads, first, second, sums, delta, *listed, *last]
             position, time, times = self.bias
             unit, is_log = real(self.kind.time_unit), number(int(self.kind.time_bucket_fn == "log"))
             arguments += [position, number(self.buckets[0]), time, number(self.buckets[1]), times, unit, is_log]
             arguments += [self.factor, self.of_bias]
         self.call.launch(program, source.ATTENTION, grid, tuned.threads, [*arguments, *gates], module.shared[0])
+
+    def blocks(self, rows: int, ascending: bool, most: int) -> list[jax.Array]:
+        """Return the list of blocks of ``rows``, and their number; XLA computes one list for all layers."""
+        call = Call()
+        sizes = [number(x) for x in (self.sequences, self.shape[0], rows, int(ascending))]
+        found = call.output((most, 4), jnp.int32), call.output((1,), jnp.int32)
+        call.launch(0, source.ATTENTION_WORK, 1, 1024, [call.input(self.arrays.offsets), *sizes, *found])
+        return call.bind(machine.load(self.gpu, [source.attention_work_module()]), vmap_method="sequential")
 
     def program(self, module: source.Module) -> int:
         """Return the number of a module in the call."""

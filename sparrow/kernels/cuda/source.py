@@ -145,7 +145,7 @@ CAUSAL, PLACES, SEMI_LOCAL = range(3)
 
 
 def attention_work_module() -> Module:
-    """Return the kernel that lists the blocks of an attention and clears the padding of its results."""
+    """Return the kernel that lists the blocks of an attention."""
     return Module("attention_work", text("types.cuh", "attention_work.cu"), (), ("attention_work",), (0,))
 
 

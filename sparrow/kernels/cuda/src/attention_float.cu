@@ -109,7 +109,8 @@ DEVICE float over_row(float x, F f) {
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention(const float* __restrict__ q, const float* __restrict__ k, const float* __restrict__ v,
               const float* __restrict__ dout, float* __restrict__ out0, float* __restrict__ out1, float* __restrict__ sums,
-              const float* __restrict__ delta, const int4* __restrict__ work, const int* __restrict__ counter,
+              const float* __restrict__ delta, const int* __restrict__ offsets, u32 sequences, u32 tokens, u32 words, u32* first,
+              u32* second, const int4* __restrict__ work, const int* __restrict__ count,
               const int* __restrict__ contexts, const int* __restrict__ candidates, int heads, float alpha, float scale,
               int reach, int k1, int k2, const float* __restrict__ position, int positions, const float* __restrict__ time,
               int spans_of_time, const float* __restrict__ times, float time_unit, int log_time,
@@ -121,7 +122,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #else
   extern __shared__ __align__(16) float memory[];
 #endif
-  if (blockIdx.x / heads >= (u32)counter[2]) return;
+  clear(offsets, sequences, tokens, words, first, second, blockIdx.x * THREADS + threadIdx.x, gridDim.x * THREADS);
+  if (blockIdx.x / heads >= u32(*count)) return;
   const int4 item = work[blockIdx.x / heads];
   const int len = item.y, m0 = item.z, head = blockIdx.x % heads;
   const Mask mask = mask_of(item, contexts, candidates, reach, k1, k2);

@@ -97,6 +97,15 @@ struct Blocks {
   __device__ __forceinline__ int at(int t) const { return MASKS == 0 || t < count ? a + t : b + t - count; }
 };
 
+// Zeros in `first` and `second`, `row` words of each token, for the tokens behind the last sequence; by all threads with their `number`.
+DEVICE void clear(const int* offsets, u32 sequences, u32 tokens, u32 row, u32* first, u32* second, u32 number, u32 threads) {
+  const size_t end = (size_t)tokens * row;
+  for (size_t at = (size_t)min(max(offsets[sequences], 0), (int)tokens) * row + number; at < end; at += threads) {
+    first[at] = 0;
+    if (second != nullptr) second[at] = 0;
+  }
+}
+
 // The gradient of x from that of silu(x).
 __device__ __forceinline__ float inner(float gradient, float x) {
   const float share = 1.f / (1.f + expf(-x));

@@ -82,12 +82,13 @@ __device__ __forceinline__ void store(u16* to, const u16* x, const float* shift,
   }
 }
 
-// work, counter: from attention_work.cu; the grid is the most items there can be x heads. sums, delta: (tokens, heads), of
+// work, count: from attention_work.cu; the grid is the most items there can be x heads. sums, delta: (tokens, heads), of
 // SOFTMAX alone: the logarithm of each row's sum, to base 2; `delta` as above.
 extern "C" __global__ void __launch_bounds__(THREADS, MINB)
     attention(const u16* __restrict__ q, const u16* __restrict__ k, const u16* __restrict__ v, const u16* __restrict__ dout,
               u16* __restrict__ out0, u16* __restrict__ out1, float* __restrict__ sums, const float* __restrict__ delta,
-              const int4* __restrict__ work, const int* __restrict__ counter, const int* __restrict__ contexts,
+              const int* __restrict__ offsets, u32 sequences, u32 tokens, u32 words, u32* first, u32* second,
+              const int4* __restrict__ work, const int* __restrict__ count, const int* __restrict__ contexts,
               const int* __restrict__ candidates, int heads, float alpha, float scale, int reach, int k1, int k2,
               const float* __restrict__ position, int positions, const float* __restrict__ time, int spans_of_time,
               const float* __restrict__ times, float time_unit, int log_time, const float* __restrict__ factor, u32* found,
@@ -100,7 +101,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MINB)
   extern __shared__ __align__(1024) char memory[];
 #endif
   const int lane = threadIdx.x & 31, row = (threadIdx.x >> 5) * 16 * MT;
-  if (blockIdx.x / heads >= u32(counter[2])) return;
+  clear(offsets, sequences, tokens, words, first, second, blockIdx.x * THREADS + threadIdx.x, gridDim.x * THREADS);
+  if (blockIdx.x / heads >= u32(*count)) return;
   const int4 item = work[blockIdx.x / heads];
   const int len = item.y, m0 = item.z, head = blockIdx.x % heads;
   const Mask mask = mask_of(item, contexts, candidates, reach, k1, k2);

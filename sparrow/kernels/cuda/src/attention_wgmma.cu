@@ -145,12 +145,13 @@ __device__ __forceinline__ void store(u16* to, Pieces& x, float* out, float fact
   }
 }
 
-// work, counter: from attention_work.cu. Thread blocks stay resident and take (item, head) pairs from the counter: which takes
+// work, items: from attention_work.cu. Thread blocks stay resident and take (item, head) pairs by `counter`, at first 0: which takes
 // which changes nothing in the results.
 extern "C" __global__ void __launch_bounds__(128 * WG + 128, MINB)
     attention(const __grid_constant__ Map keep0, const __grid_constant__ Map keep1, const __grid_constant__ Map stream0,
-              const __grid_constant__ Map stream1, u16* __restrict__ out0, u16* __restrict__ out1, const int4* __restrict__ work,
-              int* counter, const int* __restrict__ contexts, const int* __restrict__ candidates, int heads, float alpha,
+              const __grid_constant__ Map stream1, u16* __restrict__ out0, u16* __restrict__ out1,
+              const int* __restrict__ offsets, u32 sequences, u32 tokens, u32 words, u32* first, u32* second,
+              const int4* __restrict__ work, const int* __restrict__ items, int* counter, const int* __restrict__ contexts, const int* __restrict__ candidates, int heads, float alpha,
               float scale, int reach, int k1, int k2, const u16* __restrict__ x0, const u16* __restrict__ x1,
               const float* __restrict__ shift0, const float* __restrict__ shift1, int apart, float* total0, float* total1) {
   extern __shared__ char memory[];
@@ -173,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(128 * WG + 128, MINB)
   if (threadIdx.x >= 128 * WG) {  // loads
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGP));
     if (threadIdx.x == 128 * WG) {
-      const int count = counter[2] * heads;
+      const int count = *items * heads;
       int stage = 0, phase = 1, buffer = 0, buffer_phase = 1, at = atomicAdd(counter, 1);
       while (true) {
         wait(keep_empty + 8 * buffer, buffer_phase);
@@ -210,6 +211,8 @@ extern "C" __global__ void __launch_bounds__(128 * WG + 128, MINB)
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
       }
+    } else if (threadIdx.x >= 128 * WG + 32) {
+      clear(offsets, sequences, tokens, words, first, second, blockIdx.x * 96 + threadIdx.x - 128 * WG - 32, gridDim.x * 96);
     }
   } else {  // computes
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGC));

@@ -3,22 +3,8 @@
 // sequence stay together (they share what they stream in the second-level cache), of these the one with the most to do comes first.
 constexpr u32 KINDS = 256;  // of lengths
 
-// Zeros in `first` and `second`, `row` words of each token, for the tokens behind the last sequence.
-__device__ void clear(const int* offsets, u32 sequences, u32 tokens, u32 row, u32* first, u32* second) {
-  const size_t end = (size_t)tokens * row;
-  const size_t begin = (size_t)min(max(offsets[sequences], 0), (int)tokens) * row;
-  for (size_t at = begin + (blockIdx.x - 1) * 1024 + threadIdx.x; at < end; at += (gridDim.x - 1) * 1024) {
-    first[at] = 0;
-    if (second != nullptr) second[at] = 0;
-  }
-}
-
-// The first thread block makes the list, the others clear what no item writes.
-// counter: what the blocks have taken, unused, and the number of items.
 extern "C" __global__ void __launch_bounds__(1024)
-    attention_work(const int* offsets, u32 sequences, u32 tokens, u32 rows, u32 ascending, int4* items, int* counter, u32 row,
-                   u32* first, u32* second) {
-  if (blockIdx.x > 0) return clear(offsets, sequences, tokens, row, first, second);
+    attention_work(const int* offsets, u32 sequences, u32 tokens, u32 rows, u32 ascending, int4* items, int* count) {
   __shared__ int starts[KINDS], longest;
   const u32 thread = threadIdx.x;
   if (thread < KINDS) starts[thread] = 0;
@@ -39,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(1024)
       const int other = __shfl_up_sync(0xffffffffu, before, step);
       if (thread >= step) before += other;
     }
-    if (thread == 31) counter[0] = counter[1] = 0, counter[2] = before;
+    if (thread == 31) *count = before;
     for (int i = 0; i < KINDS / 32; ++i) starts[thread * (KINDS / 32) + i] = before - sum + own[i];
   }
   __syncthreads();
