@@ -37,7 +37,8 @@ class Order(NamedTuple):
         """Return the order of ``to``, whose numbers below ``rows`` are distinct."""
         size = to.shape[0]
         numbers = jnp.arange(size, dtype=jnp.int32)
-        return cls(*computed_once((to, jnp.full(rows, size, jnp.int32).at[to].set(numbers, mode="drop"))))
+        back = jnp.full(rows, size, jnp.int32).at[to].set(numbers, mode="drop")
+        return cls(computed_once(to), computed_once(back))
 
     def take(self, x: jax.Array) -> jax.Array:
         """(size, dim): the rows of ``x``."""
@@ -49,10 +50,15 @@ def _take(x: jax.Array, order: Order) -> jax.Array:
     return x.at[order.to].get(mode="fill", fill_value=0)
 
 
-_take.defvjp(
-    lambda x, order: (_take(x, order), order),
-    lambda order, grads: (grads.at[order.back].get(mode="fill", fill_value=0), None),
-)
+def _take_backward(order: Order, grads: jax.Array) -> tuple[jax.Array, None]:
+    rows = order.back.shape[0]
+    if 4 * grads.shape[0] <= rows:  # few of them: zeros, and a row here and there
+        none = jnp.zeros((rows, grads.shape[1]), grads.dtype)
+        return none.at[order.to].set(grads, mode="drop", unique_indices=True), None
+    return grads.at[order.back].get(mode="fill", fill_value=0), None
+
+
+_take.defvjp(lambda x, order: (_take(x, order), order), _take_backward)
 
 
 @jax.custom_vjp
