@@ -80,45 +80,63 @@ def backward(kind: Kind, arrays: Arrays, out: jax.Array, held: Held, grads: jax.
     return Gradients(of_q, of_k, of_v, of_position, of_time)
 
 
-def gated_unavailable(kind: Kind, projected: jax.Array, heads: int, width: int) -> str | None:
-    """Why `gated_forward` and `gated_backward` cannot take such arrays; None: they can."""
-    dim, dtype = width // heads, projected.dtype
+def gated_unavailable(columns: int, dtype: Any, heads: int, width: int) -> str | None:
+    """Why `gated_forward` and `gated_backward` cannot take ``columns`` of ``dtype``; None: they can."""
+    dim = width // heads
     if reason := cuda.unavailable() or norms.unsupported(width, dtype.name):
         return reason
-    if projected.shape[1] != 4 * width or dim not in (64, WIDEST) or dtype not in (jnp.float32, jnp.bfloat16):
+    if columns != 4 * width or dim not in (64, WIDEST) or dtype not in (jnp.float32, jnp.bfloat16):
         return f"it takes heads of 64 or {WIDEST} numbers in float32 or bfloat16"
     return None
 
 
-def gated_forward(kind: Kind, heads: int, gate: Gate, integers: Integers) -> tuple[jax.Array, Arrays]:
-    """Return ``[u, mixed, norm(mixed) u]``, (tokens, 3 width), and what `gated_backward` needs."""
-    like: Any = stand_in((gate.projected.shape[0], heads, gate.scale.shape[0] // heads), gate.projected.dtype)
+def gated_forward(
+    kind: Kind, heads: int, factors: tuple[jax.Array, jax.Array], gate: Gate, integers: Integers
+) -> tuple[jax.Array, jax.Array, Arrays]:
+    """Return ``[u, mixed, norm(mixed) u]``, (tokens, 3 width), and what `gated_backward` needs.
+
+    ``factors``: x and the kernel, whose product is ``projected`` of the gate.
+    """
+    (x, kernel), width = factors, gate.scale.shape[0]
+    like: Any = stand_in((x.shape[0], heads, width // heads), x.dtype)
     plan = _Plan(kind, Arrays(like, like, like, *integers), gate)
-    y = plan.call.output((plan.shape[0], 3 * gate.scale.shape[0]), plan.dtype)
-    plan.activate()
+    y, p = plan.call.output((x.shape[0], 3 * width), plan.dtype), NOTHING
+    if is_narrow := plan.hopper and x.shape[1] in (64, 128, 192, 256) and width % 256 == 0:
+        projected: Any = plan.call.output((x.shape[0], 4 * width), plan.dtype)
+        plan.project(x, kernel, projected, y)
+    else:
+        projected = x @ kernel
+        p = plan.call.input(projected)
+        plan.over_rows(source.ACTIVATE, [p, plan.gate[0], plan.v, plan.q, plan.k])
     plan.add(tuning.FORWARD, NOTHING, y, NOTHING, NOTHING, NOTHING)
-    plan.add_norm(source.NORM, y, [NOTHING, NOTHING, y])
-    q, k, v, made = plan.results()
-    return made, Arrays(q, k, v, *integers)
+    plan.add_norm(source.NORM, y, p, [NOTHING, NOTHING, y])
+    q, k, v, made, *more = plan.results()
+    return made, more[0] if is_narrow else projected, Arrays(q, k, v, *integers)
 
 
 def gated_backward(kind: Kind, gate: Gate, arrays: Arrays, y: jax.Array, grads: jax.Array) -> Gate:
     """Return the gradients of the gate's arrays."""
     plan = _Plan(kind, arrays, gate)
-    to, given = plan.call.output(gate.projected.shape, plan.dtype), plan.output()
     width, tokens = gate.scale.shape[0], plan.shape[0]
+    to, given = plan.call.output((tokens, 4 * width), plan.dtype), plan.output()
+    plan.projected = plan.call.input(gate.projected)
     blocks = norms.blocks(plan.gpu, (tokens, width), source.NORM_GRADIENT, gated=True)
-    sums = plan.call.output((blocks, 3, width), jnp.float32)
-    plan.add_norm(source.NORM_GRADIENT, plan.call.input(y), [plan.call.input(grads), NOTHING, given, to, sums])
+    sums, zeros = plan.call.output((blocks, 3, width), jnp.float32), [NOTHING, number(0)]
     if plan.hopper:
         slots = tokens // 64 + plan.sequences + 1
-        plan.totals = plan.call.output((slots, gate.shift.shape[0]), jnp.float32)
-        plan.call.zero(plan.totals, 4 * slots * gate.shift.shape[0])
+        plan.totals = plan.call.output((slots + 1, 4 * width), jnp.float32)
+        plan.zeroed = [plan.totals.at(16 * width * slots + 16 * at) for at in range(2)]  # in the last row
+        zeros = [plan.totals, number((slots + 1) * width)]
+    grads_and_results = [plan.call.input(grads), NOTHING, given, to, sums]
+    plan.add_norm(source.NORM_GRADIENT, plan.call.input(y), plan.projected, grads_and_results, *zeros)
+    plan.call.fork()  # so that one begins while the last blocks of the other end
     plan.add(tuning.QUERIES, given, to, NOTHING, NOTHING, NOTHING)
+    plan.call.main()
     plan.add(tuning.KEYS, given, to, to, NOTHING, NOTHING)
+    plan.call.join()
     made, _, parts, *totals = plan.results()
     of_scale, of_bias, of_shift = parts.sum(axis=0)
-    others = totals[0][:, width:] if totals else made[:, width:].astype(jnp.float32)
+    others = totals[0][:-1, width:] if totals else made[:, width:].astype(jnp.float32)
     return Gate(made, jnp.concatenate([of_shift, others.sum(axis=0)]), of_scale, of_bias, gate.epsilon)
 
 
@@ -145,8 +163,10 @@ class _Plan:
     Attributes:
       factor: the factor by which gradients of the bias become integers.
       of_bias: the sums of these, (buckets, 2).
-      gate: the arrays of `Gate`, where gradients are those of ``projected``.
-      totals: sums of these over the rows of a warpgroup, (slots, 4 width).
+      gate: shift, scale and bias of a `Gate`.
+      projected: that of the gate, where gradients are those of it.
+      totals: sums of these over the rows of a warpgroup, (slots + 1, 4 width).
+      zeroed: counters that are 0 when the kernels that take them start.
     """
 
     def __init__(self, kind: Kind, arrays: Arrays, gate: Gate | None = None) -> None:
@@ -157,7 +177,7 @@ class _Plan:
         position, time = (0 if x is None else len(x) for x in (arrays.position, arrays.time))
         self.buckets = position, time
         self.hopper = self.gpu.arch == HOPPER and kind.score == "silu" and not self.is_float and not any(self.buckets)
-        is_given = isinstance(arrays.q, jax.Array)  # else `activate` makes them
+        is_given = isinstance(arrays.q, jax.Array)  # else they are made of what is projected
         self.q, self.k, self.v = (self.input(x) if is_given else self.output() for x in arrays[:3])
         self.offsets, self.sequences = self.call.input(arrays.offsets), arrays.offsets.shape[0] - 1
         self.contexts, self.candidates = self.call.input(arrays.contexts), self.call.input(arrays.candidates)
@@ -165,8 +185,9 @@ class _Plan:
         self.masks = source.SEMI_LOCAL if kind.is_semi_local else source.CAUSAL if everything else source.PLACES
         self.modules: list[source.Module] = []
         self.bias = [self.call.input(x) for x in arrays[6:]]
-        self.factor = self.of_bias = self.totals = NOTHING
-        self.gate = None if gate is None else [self.call.input(x) for x in gate[:4]]
+        self.factor = self.of_bias = self.totals = self.projected = NOTHING
+        self.gate = [] if gate is None else [self.call.input(x) for x in gate[1:4]]
+        self.zeroed: list[Argument] = []
         self.epsilon = 0.0 if gate is None else gate.epsilon
 
     @property
@@ -187,7 +208,7 @@ class _Plan:
     ) -> None:
         """Compute ``first`` and ``second`` by the kernel of ``mode``; zeros behind the last sequence."""
         tokens, heads, dim = self.shape
-        softmax, inner = self.kind.score == "softmax", self.gate is not None
+        softmax, inner = self.kind.score == "softmax", bool(self.gate)
         tuned: tuning.MmaTuning | tuning.WgmmaTuning | tuning.FloatTuning
         if self.is_float:
             tuned = tuning.for_float_attention(dim)
@@ -199,12 +220,12 @@ class _Plan:
         size = heads * dim * jnp.dtype(self.dtype).itemsize
         cleared, gates = [number(size // 4), first, second], [*[NOTHING] * 4, number(0)]
         places, apart, totals = (0, 0), 0, [NOTHING, NOTHING]
-        if self.gate is not None:  # of u, v, q, k, or of the result; all of a row is cleared once
+        if self.gate:  # of u, v, q, k, or of the result; all of a row is cleared once
             places = {tuning.FORWARD: (1, 0), tuning.QUERIES: (2, 1), tuning.KEYS: (3, 1)}[mode]
             apart = 3 if mode == tuning.FORWARD else 4
             cleared = [number(0 if mode == tuning.KEYS else size * apart // 4), first, NOTHING]
             wide = 4 * heads * dim
-            gates = [*(self.gate[0].at(size * at) for at in places), *(self.gate[1].at(wide * at) for at in places)]
+            gates = [*(self.projected.at(size * at) for at in places), *(self.gate[0].at(wide * at) for at in places)]
             gates.append(number(apart * heads * dim))
             totals = [self.totals.at(wide * at) for at in places]
             first, second = (argument.at(size * at) for argument, at in zip((first, second), places, strict=True))
@@ -219,9 +240,10 @@ class _Plan:
             if mode == tuning.KEYS:
                 kept, streamed = [self.k, self.v], [self.q, grads]
             maps = [self._map(x, 64) for x in kept] + [self._map(x, tuned.bn) for x in streamed]
-            counter = self.call.scratch(16)
-            self.call.zero(counter, 16)
-            arguments = [*maps, first, second, *listed, counter, *last]
+            if not self.zeroed:
+                self.zeroed.append(self.call.scratch(16))
+                self.call.zero(self.zeroed[0], 16)
+            arguments = [*maps, first, second, *listed, self.zeroed.pop(), *last]
             gates += totals
         else:
             arguments = [self.q, self.k, self.v, grads, first, second, sums, delta, *listed, *last]
@@ -245,18 +267,27 @@ class _Plan:
             self.modules.append(module)
         return self.modules.index(module)
 
-    def activate(self) -> None:
-        """Compute q, k and v from what is projected."""
-        assert self.gate is not None
-        self._over_rows(source.ACTIVATE, [*self.gate[:2], self.v, self.q, self.k])
+    def project(self, x: jax.Array, kernel: jax.Array, to: Argument, y: Argument) -> None:
+        """Compute ``x kernel``, and u (in ``y``), v, q, k from it."""
+        (tokens, dim), columns = x.shape, kernel.shape[1]
+        module, slices = source.project_module(dim, columns // 4), columns // 256
+        program, grid = self.program(module), slices * min(self.gpu.cores // slices, -(-tokens // 64))
+        maps = (
+            self.call.map(self.call.input(x), dim, 1, tokens, 64),
+            self.call.map(self.call.input(kernel), columns, 1, dim, dim),
+        )
+        arguments = [*maps, self.gate[0], to, y, self.v, self.q, self.k, number(tokens)]
+        self.call.launch(program, 0, grid, 384, arguments, module.shared[0])
 
-    def add_norm(self, kernel: int, y: Argument, arguments: list[Argument]) -> None:
+    def add_norm(
+        self, kernel: int, y: Argument, projected: Argument, arguments: list[Argument], *last: Argument
+    ) -> None:
         """Launch a kernel of `norms` for what is in the middle of ``y``; ``arguments`` are those after the bias."""
-        assert self.gate is not None
         middle = y.at(self.shape[1] * self.shape[2] * jnp.dtype(self.dtype).itemsize)
-        self._over_rows(kernel, [middle, *self.gate, *arguments], real(self.epsilon))
+        self.over_rows(kernel, [middle, projected, *self.gate, *arguments], real(self.epsilon), *last)
 
-    def _over_rows(self, kernel: int, arguments: list[Argument], *last: Argument) -> None:
+    def over_rows(self, kernel: int, arguments: list[Argument], *last: Argument) -> None:
+        """Launch a kernel of `norms`, gated."""
         tokens, width = self.shape[0], self.shape[1] * self.shape[2]
         program = self.program(source.norm_module(width, jnp.dtype(self.dtype).name, gated=True))
         arguments = [*arguments, number(tokens), number(4 * width), *last]

@@ -76,9 +76,9 @@ Integers = tuple[jax.Array, jax.Array | None, jax.Array | None]
 
 
 class Gate(NamedTuple):
-    """The arrays of `sparrow.kernels.gated_attention` besides those of its attention."""
+    """The arrays of `sparrow.kernels.gated_attention` besides those of its attention; ``projected`` is x kernel."""
 
-    projected: jax.Array
+    projected: jax.Array | None
     shift: jax.Array
     scale: jax.Array
     bias: jax.Array

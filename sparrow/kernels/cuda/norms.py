@@ -48,7 +48,7 @@ def gradient(
     given = [call.input(x), NOTHING, NOTHING, call.input(scale), NOTHING, call.input(grads), call.input(kept)]
     to = call.output(x.shape, x.dtype)
     sums = call.output((blocks(machine, x.shape, source.NORM_GRADIENT, False), 2, x.shape[1]), jnp.float32)
-    given += [to, NOTHING, sums, number(x.shape[0]), number(0), real(epsilon)]
+    given += [to, NOTHING, sums, number(x.shape[0]), number(0), real(epsilon), NOTHING, number(0)]
     launch(call, machine, 0, source.NORM_GRADIENT, x.shape, False, given)
     module = source.norm_module(x.shape[1], x.dtype.name, gated=False)
     made, parts = call.bind(load(machine, [module]), "sequential")

@@ -163,7 +163,7 @@ def attention_module(
     ``inner``: the results are gradients of what q, k and v are the silu of. ``buckets``: of biases by place and time.
     """
     tuned = tuning.for_attention(dim, mode, hopper, any(buckets))
-    kernel = text("attention_wgmma.cu").replace("// WGMMA_INSTRUCTIONS\n", wgmma_instructions())
+    kernel = _wgmma() + text("attention_wgmma.cu")
     if not hopper:
         kernel = text("attention_bias.cuh", "attention_tiles.cuh", "attention_mma.cu")
     return _attention(kernel, tuned, dim, mode, masks, softmax, inner, buckets, hopper)
@@ -197,16 +197,31 @@ def _attention(
     return Module("attention", source, tuple(macros.items()), ("attention",), (shared,), hopper)
 
 
+def _wgmma() -> str:
+    return text("wgmma.cuh").replace("// WGMMA_INSTRUCTIONS\n", wgmma_instructions())
+
+
+def project_module(dim: int, width: int) -> Module:
+    """Return the kernel that projects rows of ``dim`` numbers to four times ``width``, and activates them."""
+    macros = {"K": dim, "WIDTH": width, "STAGES": 2}
+    source = text("types.cuh", "memory.cuh") + _wgmma() + text("project.cu")
+    shared = 4 * dim * 128 + 2 * dim * 128 + 8 * 4096 + 1024 + 256
+    return Module("project", source, tuple(macros.items()), ("project",), (shared,), only_here=True)
+
+
 def wgmma_instructions() -> str:
     """Return ``wgmma_ss<N>(c, a, b, more)``, c (64, N) = or += a b', and ``wgmma_rs<N>(c, a, b)``, c += a b.
+
+    ``wgmma_st<N>`` is `wgmma_ss` with b itself.
 
     The matrix instructions of Hopper as functions: their operands are too many to write by hand.
 
     >>> wgmma_instructions().count("wgmma.mma_async")
-    4
+    6
     """
     declared = (
         "template <int N>\n__device__ __forceinline__ void wgmma_ss(float* c, u64 a, u64 b, int more);\n"
+        "template <int N>\n__device__ __forceinline__ void wgmma_st(float* c, u64 a, u64 b, int more);\n"
         "template <int N>\n__device__ __forceinline__ void wgmma_rs(float* c, const u32* a, u64 b);\n"
     )
     return declared + "".join(_wgmma_functions(width) for width in (64, 128))
@@ -218,13 +233,20 @@ def _wgmma_functions(width: int) -> str:
     held = ", ".join(f'"+f"(c[{i}])' for i in range(count))
     name = f"wgmma.mma_async.sync.aligned.m64n{width}k16.f32.bf16.bf16 {{{sums}}}"
     left = ", ".join(f"%{count + i}" for i in range(4))
-    return f"""template <> __device__ __forceinline__ void wgmma_ss<{width}>(float* c, u64 a, u64 b, int more) {{
+    both = "".join(
+        f"""template <> __device__ __forceinline__ void wgmma_s{kind}<{width}>(float* c, u64 a, u64 b, int more) {{
   asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{count + 2}, 0;\\n"
-               "{name}, %{count}, %{count + 1}, p, 1, 1, 0, 0;\\n}}\\n"
+               "{name}, %{count}, %{count + 1}, p, 1, 1, 0, {int(kind == "t")};\\n}}\\n"
                : {held} : "l"(a), "l"(b), "r"(more));
 }}
-template <> __device__ __forceinline__ void wgmma_rs<{width}>(float* c, const u32* a, u64 b) {{
+"""
+        for kind in "st"
+    )
+    return (
+        both
+        + f"""template <> __device__ __forceinline__ void wgmma_rs<{width}>(float* c, const u32* a, u64 b) {{
   asm volatile("{name}, {{{left}}}, %{count + 4}, 1, 1, 1, 1;\\n"
                : {held} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }}
 """
+    )

@@ -268,11 +268,11 @@ class STULayer(GatedLayer):
         """Map ``x + added``, ``(tokens, dim)``, to two such arrays."""
         options = {"max_distance": self.max_distance, "sla_k1": self.sla[0], "sla_k2": self.sla[1], "alpha": self.alpha}
         x, normed = self.norm.of_sum(x, added)
-        projected, shift, y = normed @ self.project.kernel[...], self.shift, None
+        kernel, y = self.project.kernel[...], None
         if isinstance(self.mixed_norm, LayerNorm):
-            y = layout.gated(projected, shift, self.mixed_norm, self.heads, scale=self.scale, **options)
+            y = layout.gated(normed, kernel, self.shift, self.mixed_norm, self.heads, scale=self.scale, **options)
         if y is None:
-            u, mixed = self.gate_and_mixed(projected + shift, layout, **options)
+            u, mixed = self.gate_and_mixed(normed @ kernel + self.shift, layout, **options)
             y = jnp.concatenate([u, mixed, self.mixed_norm(mixed) * u], axis=-1)
         return x, self.output(self.dropout(y))
 

@@ -306,7 +306,7 @@ class Layout:
         return counts
 
     def gated(
-        self, projected: jax.Array, shift: jax.Array, norm: LayerNorm, heads: int, **options: Any
+        self, x: jax.Array, kernel: jax.Array, shift: jax.Array, norm: LayerNorm, heads: int, **options: Any
     ) -> jax.Array | None:
         """`gated_attention` with the norm's scale and bias; None where no kernel has it, or a pass is kept."""
         if self.recording is not None or self.shards is not None:
@@ -314,7 +314,7 @@ class Layout:
         each = self._counts(options)
         scale, bias = norm.scale[...], norm.bias[...]
         options = {**options, **each, "heads": heads, "epsilon": norm.epsilon, "max_length": self.most}
-        return gated_attention(projected, shift, scale, bias, self.offsets, **options)
+        return gated_attention(x, kernel, shift, scale, bias, self.offsets, **options)
 
     def _recorded(self, recording: Pass, k: jax.Array, v: jax.Array, times: jax.Array | None) -> Past | None:
         """Record keys and values of context and history, and return those from before, None where there are none."""

@@ -27,6 +27,7 @@ def test_compiles_without_a_gpu(arch, hopper):
         source.attention_module(64, 2, source.PLACES, not hopper, hopper),
         source.attention_module(128, 2, source.PLACES, softmax=False, hopper=hopper, inner=True),
         source.norm_module(512, "bfloat16", gated=True),
+        *([source.project_module(256, 512)] if hopper else []),
         source.attention_module(64, 1, source.CAUSAL, softmax=hopper, buckets=(128, 64)),
         source.attention_float_module(128, 1, source.SEMI_LOCAL, softmax=hopper, buckets=(128, 64)),
     ]

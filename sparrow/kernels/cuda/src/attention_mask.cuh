@@ -112,14 +112,8 @@ __device__ __forceinline__ float inner(float gradient, float x) {
   return gradient * share * (1.f + x * (1.f - share));
 }
 #ifdef SPARROW_EMULATED
-DEVICE u32 pack(float low, float high) { return to_bfloat16(low) | u32(to_bfloat16(high)) << 16; }
 DEVICE float tanh_fast(float x) { return tanhf(x); }
 #else
-__device__ __forceinline__ u32 pack(float low, float high) {
-  u32 r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
 __device__ __forceinline__ float tanh_fast(float x) {
   float r;
   asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));

@@ -76,7 +76,7 @@ DEVICE float normalize(float* x, float epsilon, float* parts) {
 }
 DEVICE float sigmoid(float x) { return NUMBERS ? reciprocal_fast(1.f + exp2_fast(-1.44269504f * x)) : 1.f / (1.f + expf(-x)); }
 
-// The rows of p are `apart` numbers from each other.
+// The rows of p are `apart` numbers from each other; null: u is in y already.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, NORM_BLOCKS)
     norm_rows(const T* x, const T* __restrict__ p, const float* __restrict__ shift, const float* __restrict__ scale,
               const float* __restrict__ bias, const T* __restrict__ added, T* total, T* y, u32 rows, u32 apart, float epsilon) {
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, NORM_BLOCKS)
   const auto ahead = [&](u64 row) {
     if (row >= rows) return;
     fetch(next, x + row * WIDE);
-    if (GATED) fetch(other, p + row * apart);
+    if (GATED) fetch(other, p == nullptr ? y + row * WIDE : p + row * apart);
     else if (added != nullptr) fetch(other, added + row * WIDE);
   };
   u64 row = first_row();
@@ -99,14 +99,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, NORM_BLOCKS)
     unpack(own, next), unpack(more, other);
     ahead(row + gridDim.x * ROWS);
     const bool there = row < rows;
-    if (GATED) {
+    if (GATED && p != nullptr) {
 #pragma unroll
       for (int i = 0; i < E; ++i) {
         const float moving = more[i] + moved[GATED ? i : 0];
         more[i] = moving * sigmoid(moving);
       }
       if (there) write_row(y + row * WIDE, more);
-    } else if (added != nullptr) {
+    } else if (!GATED && added != nullptr) {
 #pragma unroll
       for (int i = 0; i < E; ++i) own[i] = Kept<NUMBERS>::get(Kept<NUMBERS>::put(own[i] + more[i]));
       if (there) write_row(total + row * WIDE, own);
@@ -149,14 +149,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, NORM_BLOCKS)
 }
 
 // dx, and dp (rows `apart`), from dy; without GATED dx is that plus `kept`, null: nothing. sums: of each block, the gradients of
-// scale and bias and, with GATED, the sum of dp.
+// scale and bias and, with GATED, the sum of dp. `zeros`: `fours` times four words that become 0, for kernels after this one.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, GRADIENT_BLOCKS)
     norm_gradient(const T* __restrict__ x, const T* __restrict__ p, const float* __restrict__ shift,
-                  const float* __restrict__ scale, const float* __restrict__ bias, const T* __restrict__ dy, const T* __restrict__ kept, T* dx, T* dp, float* sums, u32 rows, u32 apart, float epsilon) {
+                  const float* __restrict__ scale, const float* __restrict__ bias, const T* __restrict__ dy, const T* __restrict__ kept, T* dx, T* dp, float* sums, u32 rows, u32 apart, float epsilon, uint4* zeros, u32 fours) {
   __shared__ float shared[SUMS * DIM], parts[4 * WARPS];
   float by[E], plus[GATED ? E : 1], moved[GATED ? E : 1], sum[SUMS][E];
   read_numbers(by, scale);
   if (GATED) read_numbers(plus, bias), read_numbers(moved, shift);
+  for (u32 at = blockIdx.x * 32 * WARPS + threadIdx.x; at < fours; at += gridDim.x * 32 * WARPS) zeros[at] = uint4{0, 0, 0, 0};
 #pragma unroll
   for (int s = 0; s < SUMS; ++s)
 #pragma unroll

@@ -50,6 +50,7 @@ DEVICE float from_bfloat16(uint16_t bits) { return bit_cast<float>(u32(bits) << 
 #ifdef SPARROW_EMULATED
 DEVICE float exp2_fast(float x) { return exp2f(x); }
 DEVICE float reciprocal_fast(float x) { return 1.f / x; }
+DEVICE u32 pack(float low, float high) { return to_bfloat16(low) | u32(to_bfloat16(high)) << 16; }
 #else
 // Right to some 2^-22.
 DEVICE float exp2_fast(float x) {
@@ -60,6 +61,12 @@ DEVICE float exp2_fast(float x) {
 DEVICE float reciprocal_fast(float x) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+// Two numbers in bfloat16.
+DEVICE u32 pack(float low, float high) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
 // To the nearest, ties to even.
