@@ -55,7 +55,8 @@ release: .venv-release/.ready
 
 # The quick tests, on two cores in minutes; test-all adds the slow and rare ones, as CI does. The tests of a file go to
 # one worker, which share what they compiled and trained; files stay in order, so that short doctests are the last.
-# Types are checked beside them.
+# Types are checked beside them. Tests start many programs: modules are compiled once, whatever the environment asks for.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/mypy & types=$$!; $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 AND_TYPES = && wait $$types
 
