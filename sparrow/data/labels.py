@@ -94,19 +94,16 @@ class Label:
 
     name: str
     column: str | None = None
-    at_least: float | None = None
-    bitmask: int | None = None
+    at_least: fields.Finite | None = None
+    bitmask: fields.Count | None = None
 
     def __post_init__(self) -> None:
         fields.string("label: name", self.name)
         if self.column is not None:
             fields.string(f"label '{self.name}': column", self.column)
-        if self.at_least is not None:
-            fields.number(f"label '{self.name}': at_least", self.at_least)
-        if self.bitmask is not None:
-            fields.integer(f"label '{self.name}': bitmask", self.bitmask)
-            if self.at_least is not None:
-                raise ValueError(f"label '{self.name}': at_least and bitmask exclude each other; keep one")
+        fields.check(self, f"label '{self.name}': ")
+        if self.bitmask is not None and self.at_least is not None:
+            raise ValueError(f"label '{self.name}': at_least and bitmask exclude each other; keep one")
 
     @property
     def source_column(self) -> str:

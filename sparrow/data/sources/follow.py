@@ -49,16 +49,15 @@ class Follow(Growing):
     marker: str | None = None
     time_column: str | None = None
     bad_files: BadRows = "error"
-    poll_seconds: float = 1.0
+    poll_seconds: fields.Positive = 1.0
     end_marker: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.path is None) == (self.source is None):
             raise ValueError("source 'follow': give either path or source")
         if not isinstance(getattr(self.files, "path", None), str):
             raise ValueError("source 'follow': source needs one path, with a pattern for files to come")
-        fields.check(self, "source 'follow': ")
-        self.check_seconds("follow", "poll_seconds")
 
     @property
     def files(self) -> Source:

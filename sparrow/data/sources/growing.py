@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from sparrow import fields
 from sparrow.data.errors import DataError
-from sparrow.data.sources.base import BadRows, Reader, Rows, Source
+from sparrow.data.sources.base import BadRows, Reader, Rows, Source, registry
 from sparrow.kernels.feed import Encoded, EncodedText
 
 Kind = Literal["chunk", "cut", "end", "stop"]
@@ -82,15 +82,12 @@ class Growing(Source):
       end_at: the stream ends at this time, such as "2026-01-31T06:00:00+00:00"; None: it does not.
     """
 
-    cut_seconds: float | None = None
-    end_idle_seconds: float | None = None
+    cut_seconds: fields.Positive | None = None
+    end_idle_seconds: fields.Positive | None = None
     end_at: str | None = None
 
-    def check_seconds(self, name: str, *others: str) -> None:
-        """Check the limits, and other fields in seconds, of the source with a name."""
-        for field in (*others, "cut_seconds", "end_idle_seconds"):
-            if getattr(self, field) is not None:
-                fields.number(f"source '{name}': {field}", getattr(self, field), above=0)
+    def __post_init__(self) -> None:
+        fields.check(self, f"source '{registry.name_of(self)}': ")
         seconds_of(self.end_at)
 
 

@@ -68,18 +68,17 @@ class Kafka(Growing):
     settings: str | None = None
     start: Literal["earliest", "latest"] = "earliest"
     chunk_rows: fields.Count = 8192
-    chunk_seconds: float = 0.5
-    idle_partition_seconds: float = 60.0
+    chunk_seconds: fields.Positive = 0.5
+    idle_partition_seconds: fields.Positive = 60.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.topics, str) or not self.topics:
             raise ValueError(f"source 'kafka': topics must be a list of names, got {self.topics!r}")
-        fields.check(self, "source 'kafka': ")
         if (self.columns is None) == (self.format == "csv"):
             raise ValueError("source 'kafka': columns are the names of the columns of csv, and of no other format")
         if (self.schema is None) == (self.format == "avro"):
             raise ValueError("source 'kafka': schema is the file of an Avro schema, for avro and no other format")
-        self.check_seconds("kafka", "chunk_seconds", "idle_partition_seconds")
         for column, kind in self.types.items():
             type_of(column, kind)
 
