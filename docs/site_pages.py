@@ -79,13 +79,11 @@ def fields_page() -> str:
     definitions = schema["$defs"]
     parts = ["# Config fields", "Made from the same records that read a config. A field without a default is required."]
     parts += ["## The sections", *table(schema)]
-    for name, definition in definitions.items():
-        if name in KINDS or "properties" not in definition:
-            continue
+    for name, definition in sorted(inner(definitions).items()):
         parts += [f"## {name}", definition.get("description", ""), *table(definition)]
     kinds = [*KINDS, *(name for name in definitions if "anyOf" in definitions[name] and name not in KINDS)]
     for kind in kinds:
-        if kind not in definitions or kind == "metric_use":
+        if kind not in definitions or kind == "MetricUse":
             continue
         parts.append(f"## {KINDS.get(kind, kind.capitalize())} {{: #{slug(kind)} }}")
         for form in definitions[kind]["anyOf"]:
@@ -93,6 +91,18 @@ def fields_page() -> str:
                 (key,) = [field["const"] for field in form["properties"].values() if "const" in field]
                 parts += [f"### `{key}` {{: #{slug(kind)}-{key} }}", form.get("description", ""), *table(form)]
     return "\n\n".join(parts)
+
+
+def inner(node: Any) -> dict[str, dict[str, Any]]:
+    """Return sections, and records without a registered name, by their titles."""
+    if isinstance(node, list):
+        node = dict(enumerate(node))
+    if not isinstance(node, dict):
+        return {}
+    found = {title: made for part in node.values() for title, made in inner(part).items()}
+    is_record = node.get("type") == "object" and "properties" in node
+    is_named = is_record and any("const" in field for field in node["properties"].values())
+    return found | {node["title"]: node} if is_record and not is_named else found
 
 
 def table(definition: dict[str, Any]) -> Iterator[str]:
@@ -114,7 +124,7 @@ def table(definition: dict[str, Any]) -> Iterator[str]:
 def kind_of(field: dict[str, Any]) -> str:
     """Return the type of a field, in words."""
     if "$ref" in field:
-        name = {"metric_use": "metric", "MetricUse": "metric"}.get(held := field["$ref"].rpartition("/")[2], held)
+        name = {"MetricUse": "metric"}.get(held := field["$ref"].rpartition("/")[2], held)
         return f"[{name}](#{slug(name)})"
     if "anyOf" in field:
         return " or ".join(dict.fromkeys(kind_of(member) for member in field["anyOf"]))
@@ -122,7 +132,9 @@ def kind_of(field: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in field["enum"])
     if field.get("type") == "array":
         return f"list of {kind_of(field.get('items') or {})}"
-    return str(field.get("title" if field.get("type") == "object" else "type", "any"))
+    if "properties" in field:
+        return f"[{field['title']}](#{slug(field['title'])})"
+    return str(field.get("type", "any"))
 
 
 def slug(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -38,8 +39,10 @@ def json_schema() -> dict[str, Any]:
     definitions = {section.__name__: fields_schema(section, descriptions(section)) for section in sections}
     definitions |= {registry.kind: _records(registry) for registry in KINDS}
     definitions[MetricUse.__name__] = _records(METRICS, {"group_by": GROUP_BY})
-    resolved = _resolved({**fields_schema(Config, descriptions(Config)), "$defs": definitions})
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **resolved}
+    made = _resolved({**fields_schema(Config, descriptions(Config)), "$defs": definitions})
+    text = json.dumps(made)
+    made["$defs"] = {name: form for name, form in made["$defs"].items() if f'"#/$defs/{name}"' in text}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
 
 
 def _records(registry: Registry[Any], beside: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
