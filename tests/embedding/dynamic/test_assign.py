@@ -109,7 +109,9 @@ def test_a_lookup_without_assign_finds_and_changes_nothing():
 def test_a_step_beyond_capacity_changes_nothing(backend):
     emb = embedder(rows=3)
     emb = sp.Embedder(emb.features, backend=backend)
-    state = trained(emb, emb.init(jax.random.key(0)), [1])
+    change = dict.fromkeys(("user", "friends"), jnp.ones((1, 4)))
+    step = jax.jit(lambda state, batch: emb.update(*emb.assign(state, batch), change))
+    state = step(emb.init(jax.random.key(0)), emb.pack({"user": [1], "friends": [[]]}))
     with pytest.raises(ValueError, match=r"'users': one step needs 3 rows for its ids, and there are 2; [^\n]*$"):
         assigned(emb, state, [1, 2], [[3], []])
     new, _ = jax.jit(emb.assign)(state, emb.pack({"user": [4, 5], "friends": [[6], []]}))
@@ -224,7 +226,8 @@ def test_a_full_table_of_one_group_comes_back_in_eight(evict, monkeypatch):
 @pytest.mark.parametrize("backend", ["xla", "native"])
 def test_a_table_that_never_evicts_has_all_its_rows_for_any_ids(backend):
     emb = sp.Embedder(embedder(rows=1040, evict="none", unknown="zeros").features, backend=backend)
-    state, batch = assigned(emb, emb.init(jax.random.key(0)), list(range(1040)))
+    batch = emb.pack({"user": np.arange(1040), "friends": [[]] * 1040})
+    state, batch = jax.jit(emb.assign)(emb.init(jax.random.key(0)), batch)
     held = emb.held(state, "users")
     assert (held.used, held.evicted) == (1040, 0)
     assert np.asarray(emb.lookup(state, batch)["user"]).any(axis=1).all()
