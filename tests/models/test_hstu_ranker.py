@@ -266,10 +266,15 @@ def test_two_histories_stand_side_by_side():
         for name, sizes in (("clicks", [4, 0, 2, 1]), ("views", [0, 1, 4, 2]))
     }
     acts["item"] = sequence(rng, COUNTS, MOST, DIM)
-    users = [channel.rank(acts, {}, acts["item"], None) for channel in model.channels]
-    y = jnp.concatenate(users, axis=-1) * model.item(acts["item"].clean)
-    expected = jnp.where(acts["item"].mask, model.towers.tasks["click"](y.reshape(-1, 12)).reshape(BATCH, MOST), 0)
-    np.testing.assert_allclose(model(acts, {})["click"], expected, rtol=1e-5, atol=1e-6)
+
+    @nnx.jit
+    def expected(model, acts):
+        users = [channel.rank(acts, {}, acts["item"], None) for channel in model.channels]
+        y = jnp.concatenate(users, axis=-1) * model.item(acts["item"].clean)
+        return jnp.where(acts["item"].mask, model.towers.tasks["click"](y.reshape(-1, 12)).reshape(BATCH, MOST), 0)
+
+    found = nnx.jit(lambda model, acts: model(acts, {})["click"])(model, acts)
+    np.testing.assert_allclose(found, expected(model, acts), rtol=1e-5, atol=1e-6)
 
 
 def test_gradients_are_finite_and_reach_every_parameter():
