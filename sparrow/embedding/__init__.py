@@ -1,7 +1,6 @@
 """Tables and features: specs, packing, the `Embedder`, row gradients."""
 
 from sparrow.embedding.batches.columns import replaced
-from sparrow.embedding.batches.inputs import hash_strings
 from sparrow.embedding.batches.packing import (
     MAX_ENTRIES,
     InRows,
@@ -18,6 +17,7 @@ from sparrow.embedding.batches.packing import (
 )
 from sparrow.embedding.batches.ragged import Ragged
 from sparrow.embedding.batches.sizes import Learned, Sizes, size_class
+from sparrow.embedding.batches.texts import hash_strings, hash_texts
 from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.host_memory import HostMemory

@@ -142,11 +142,7 @@ class Embedder:
 
     @answering
     def pack(
-        self,
-        inputs: Any,
-        *,
-        capacity: int | Mapping[str, int] | None = None,
-        sizes: Sizes | None = None,
+        self, inputs: Any, *, capacity: int | Mapping[str, int] | None = None, sizes: Sizes | None = None
     ) -> PackedBatch:
         """Check a batch and pack it for the jitted methods. Runs on the host.
 

@@ -8,9 +8,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.batches.inputs import hash_ids, hash_strings, read_input, refuse_outside
+from sparrow.embedding.batches.inputs import hash_ids, read_input, refuse_outside
 from sparrow.embedding.batches.ragged import Ragged
 from sparrow.embedding.batches.sizes import within
+from sparrow.embedding.batches.texts import hash_strings
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.kernels import feed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 
 from sparrow.embedding.batches.ragged import LISTS, Floats, Ints, Ragged, bags_of, concatenated, integers, offsets_of
 from sparrow.embedding.specs import FeatureSpec, TableSpec
-from sparrow.kernels.ids import hash_integers, mix64_of
+from sparrow.kernels.ids import hash_integers
 
 _OF_TENSORS: Final = {
     "dense_shape": "sp.Ragged.from_coo(tensor.indices, tensor.values, tensor.dense_shape) for entries that are ids",
@@ -209,55 +208,3 @@ def _entries(name: str, given: Any) -> tuple[Ints, Ints, npt.NDArray[Any]]:
         else:
             raise ValueError(f"feature '{name}': a BCOO must have n_batch 0 or 1 and n_dense 0, got {given!r}")
     return np.asarray(rows, np.int64), np.asarray(ids, np.int64), np.asarray(given.data).reshape(-1)
-
-
-def hash_strings(given: Any) -> Any:
-    """Return an input with 64-bit integers instead of strings, each its hash by `sparrow.data.hashing.hash_texts`.
-
-    >>> hash_strings(["", "68fd1e64"]).tolist() == [0xe220a8397b1dcdaf, 0xafd2ea734b8e1a17]
-    True
-    """
-    if isinstance(given, Ragged):
-        return dataclasses.replace(given, values=hash_strings(given.values))
-    if type(given).__module__.startswith("pyarrow"):
-        return _hash_arrow(given)
-    if isinstance(given, list | tuple):
-        if any(isinstance(bag, list | tuple) for bag in given):
-            return [hash_strings(bag) for bag in given]
-        if not any(isinstance(item, str | bytes) for item in given):
-            return given
-        given = np.array(given, object)
-    if isinstance(given, np.ndarray) and given.dtype.kind in "USO" and all(map(_is_string, given.reshape(-1))):
-        return np.array([_hash(item) for item in given.reshape(-1)], np.uint64).reshape(given.shape)
-    return given
-
-
-def _is_string(item: Any) -> bool:
-    return isinstance(item, str | bytes)
-
-
-def _hash(text: str | bytes | None) -> int | None:
-    if text is None:  # missing: `read_input` knows where that may be
-        return None
-    data = text.encode() if isinstance(text, str) else bytes(text)
-    made = mix64_of(len(data))
-    for start in range(0, len(data), 8):
-        made = mix64_of(made ^ int.from_bytes(data[start : start + 8], "little"))
-    return made
-
-
-def _hash_arrow(given: Any) -> Any:
-    import pyarrow as pa
-
-    if isinstance(given, pa.ChunkedArray):
-        given = given.combine_chunks()
-    kind = given.type
-    if pa.types.is_dictionary(kind):
-        given, kind = given.dictionary_decode(), kind.value_type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return pa.array(map(_hash, given.to_pylist()), pa.uint64())
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    if is_list and (pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type)):
-        bags = [None if bag is None else list(map(_hash, bag)) for bag in given.to_pylist()]
-        return pa.array(bags, pa.list_(pa.uint64()))
-    return given

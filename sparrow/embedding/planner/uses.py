@@ -36,11 +36,7 @@ class _Imagined:
 
 
 def imagined_mesh(
-    embedder: Embedder,
-    devices: int,
-    exchange: str = "auto",
-    placement: Given = "rows",
-    processes: int = 1,
+    embedder: Embedder, devices: int, exchange: str = "auto", placement: Given = "rows", processes: int = 1
 ) -> OnMesh:
     """Return the tables of an embedder as ``devices`` devices would hold them: for `measure`, `settle` and `traffic`.
 

@@ -19,17 +19,7 @@ from sparrow.embedding.packed_batch import Group, PackedBatch, activations, bag_
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.complete_rows import is_by_element, updated
 from sparrow.embedding.sharding.exchange import Exchange
-from sparrow.embedding.sharding.measured import (
-    COPIES,
-    DISTINCT,
-    POOLED,
-    ROWS,
-    SUMS,
-    Routed,
-    RoutedBatch,
-    chosen,
-    route,
-)
+from sparrow.embedding.sharding.measured import COPIES, DISTINCT, POOLED, ROWS, SUMS, Routed, RoutedBatch, chosen, route
 from sparrow.embedding.sharding.mesh_state import MeshState
 from sparrow.embedding.sharding.parts import Elements, split, split_groups, stand_in_layout, with_stand_ins
 from sparrow.embedding.sharding.placement import Place, layout_of

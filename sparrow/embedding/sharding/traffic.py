@@ -8,16 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sparrow.embedding.sharding.complete_rows import is_by_element, shared_rows
-from sparrow.embedding.sharding.measured import (
-    COPIES,
-    DISTINCT,
-    ENTRIES,
-    POOLED,
-    ROWS,
-    SUMS,
-    WEIGHTED,
-    RoutedBatch,
-)
+from sparrow.embedding.sharding.measured import COPIES, DISTINCT, ENTRIES, POOLED, ROWS, SUMS, WEIGHTED, RoutedBatch
 from sparrow.embedding.sharding.shards import GATHERED
 from sparrow.kernels import RowStep
 from sparrow.rules import PER_ROW

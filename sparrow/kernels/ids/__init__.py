@@ -22,13 +22,4 @@ from sparrow.kernels.ids.types import (
     most_gone,
     settings,
 )
-from sparrow.kernels.ids.words import (
-    U64,
-    hash_integers,
-    mix64_of,
-    mix64_of_numpy,
-    numbers_of,
-    part_of,
-    part_of_numpy,
-    words_of,
-)
+from sparrow.kernels.ids.words import U64, hash_integers, mix64_of_numpy, numbers_of, part_of, part_of_numpy, words_of

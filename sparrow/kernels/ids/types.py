@@ -40,7 +40,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels.ids.words import mix64_of, part_of, split
+from sparrow.kernels.ids.words import mix64_of_numpy, part_of, split
 
 NONE, LRU, LFU, DISTANCE_LFU = 0, 1, 2, 3  # those from LFU on count the uses of ids
 TOTALS: Final = ("admitted", "evicted", "expired", "refused", "forgotten")
@@ -249,8 +249,9 @@ COLUMNS: Final = 16
 def table(s: Settings) -> npt.NDArray[np.uint32]:
     """(S, 16) uint32: the settings as kernels read them; chance, seed and salt are low and high words."""
     result = np.zeros((len(s.segments), COLUMNS), np.uint32)
+    salts = mix64_of_numpy(np.arange(len(s.segments), dtype=np.uint64)).tolist()
     for number, (one, waiting) in enumerate(zip(s.segments, s.waiting, strict=True)):
         result[number, :CHANCE] = (one.begin, one.end, *waiting, one.unknown, one.admit, one.policy, one.expire)
-        for column, value in ((CHANCE, one.chance), (SEED, one.seed), (SALT, mix64_of(number))):
+        for column, value in ((CHANCE, one.chance), (SEED, one.seed), (SALT, salts[number])):
             result[number, column : column + 2] = split(value)
     return result

@@ -15,7 +15,6 @@ U64 = npt.NDArray[np.uint64]
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 _MULTIPLY_1: Final = 0xBF58476D1CE4E5B9
 _MULTIPLY_2: Final = 0x94D049BB133111EB
-_ALL: Final = 2**64 - 1
 
 
 def split(value: int) -> tuple[int, int]:
@@ -95,18 +94,6 @@ def hash_integers(values: npt.NDArray[np.integer[Any]]) -> U64:
     """
     wide = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64, copy=False)
     return mix64_of_numpy(wide.view(np.uint64))
-
-
-def mix64_of(x: int) -> int:
-    """`mix64_of_numpy` of a Python integer.
-
-    >>> hex(mix64_of(0))
-    '0xe220a8397b1dcdaf'
-    """
-    x = (x + _GOLDEN) & _ALL
-    x = (x ^ x >> 30) * _MULTIPLY_1 & _ALL
-    x = (x ^ x >> 27) * _MULTIPLY_2 & _ALL
-    return x ^ x >> 31
 
 
 def words_of(ids: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:

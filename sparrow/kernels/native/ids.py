@@ -9,16 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.kernels import native
-from sparrow.kernels.ids.types import (
-    Assigned,
-    IdState,
-    Settings,
-    Undo,
-    assigned,
-    most_gone,
-    table,
-    undo_shapes,
-)
+from sparrow.kernels.ids.types import Assigned, IdState, Settings, Undo, assigned, most_gone, table, undo_shapes
 from sparrow.kernels.ids.xla import taken_back
 from sparrow.kernels.native.library import ASSIGN_IDS, FIND_IDS, INDEX_IDS
 from sparrow.kernels.types import stand_in

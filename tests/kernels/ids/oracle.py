@@ -7,9 +7,16 @@ import dataclasses
 import numpy as np
 
 from sparrow.kernels.ids.types import DISTANCE_LFU, LFU, MOST_COUNTED, NONE, TOTALS, Settings
-from sparrow.kernels.ids.words import mix64_of
 
 NEVER = 2**31 - 1
+
+
+def mix64_of(x: int) -> int:
+    """One step of splitmix64."""
+    x = (x + 0x9E3779B97F4A7C15) % 2**64
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+    return x ^ x >> 31
 
 
 @dataclasses.dataclass
