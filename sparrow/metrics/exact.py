@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow.kernels.areas import GroupAreas
+from sparrow.kernels.areas import GroupAreas, binary_rows
 from sparrow.metrics.inputs import BINARY, missing_class
 from sparrow.metrics.order import Codes, float_codes, order_by, running_before, starts
 from sparrow.metrics.protocol import Result, register_metric
@@ -20,6 +20,10 @@ class BinaryRowMetric(RowMetric):
 
     _label_domain = BINARY
     _label_dtype = np.dtype(np.bool_)
+
+    def _read(self, predictions: Any, labels: Any, weights: Any, groups: Any) -> tuple[Columns, NDArray[Any]]:
+        made = binary_rows(predictions, labels, weights, groups) if self.needs_groups == (groups is not None) else None
+        return super()._read(predictions, labels, weights, groups) if made is None else made
 
 
 @register_metric("exact_auc")

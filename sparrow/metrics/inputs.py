@@ -72,7 +72,7 @@ def as_floats(xp: ModuleType, name: str, what: str, values: Any) -> Any:
     """``values`` as floats: float64 stays where it exists, narrower floats and integers are widened."""
     array = xp.asarray(as_array(name, what, values))
     if jnp.issubdtype(array.dtype, jnp.floating):
-        return array if array.dtype == np.float64 else array.astype(np.float32)
+        return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
     exact_in_float32 = array.dtype.itemsize < 4
     return array.astype(np.float32 if exact_in_float32 or xp is jnp else np.float64)
 

@@ -5,10 +5,11 @@ import pytest
 
 from sparrow import metrics
 from sparrow.kernels import areas
-from sparrow.metrics import grouped
+from sparrow.metrics import exact, grouped
 
 ROWS = 70_000
 rng = np.random.default_rng(7)
+scores = np.ones(ROWS, np.float32)
 HASHED = rng.integers(-(2**63), 2**63 - 1, 900)
 KEYS = {
     "few": rng.integers(-3, 4, ROWS),  # about zero
@@ -61,6 +62,36 @@ def test_any_number_of_threads_gives_the_same_areas():
         for a, b in zip(own, other, strict=True):
             np.testing.assert_array_equal(a, b)
     assert sum(len(part.area) for part in alone) == len(np.unique(KEYS["many"]))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_compiled_rows_are_those_of_numpy(share, monkeypatch):
+    """Rows with faults of every kind, and of weight 0, whose other values do not count."""
+    scores = rng.choice(np.float32([np.nan, np.inf, -0.0, 0.5]), ROWS)
+    labels = rng.choice(np.float32([0, 1, 1, 0, 2, np.nan]), ROWS)
+    weights = np.where(rng.random(ROWS) < share, rng.choice(np.float32([1.5, 2, np.nan, -1, np.inf]), ROWS), 0)
+    for given in (weights.astype(np.float32), None):
+        for metric, keys in ((metrics.GroupedAUC(), KEYS["hashed"]), (metrics.ExactAUC(), None)):
+            assert areas.binary_rows(scores, labels, given, keys) is not None
+            compiled = metric.update(metric.init(), scores, labels, given, keys)
+            with monkeypatch.context() as patch:
+                patch.setattr(exact, "binary_rows", lambda *_: None)
+                plain = metric.update(metric.init(), scores, labels, given, keys)
+            np.testing.assert_equal(compiled.faults, plain.faults)
+            (a,), (b,) = compiled.chunks, plain.chunks
+            assert {name: column.dtype for name, column in a.items()} == {name: b[name].dtype for name in b}
+            for name in b:
+                np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_rows_that_compiled_code_does_not_take():
+    given = {"predictions": scores, "labels": scores, "weights": scores, "keys": KEYS["few"]}
+    assert areas.binary_rows(**given) is not None
+    for name in given:
+        assert areas.binary_rows(**given | {name: given[name].astype(np.float16)}) is None
+        assert areas.binary_rows(**given | {name: given[name][1:]}) is None
+        assert areas.binary_rows(**given | {name: given[name].tolist()}) is None
+    assert areas.binary_rows(scores[:9], scores[:9], None, None) is None
 
 
 @pytest.mark.parametrize("column", ["prediction", "weight"])

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.kernels import feed
 from sparrow.kernels.native.host import address, host_library
 
+ROW_BYTES: Final = 16
+"""Bytes of a row while it is sorted."""
+LEAST: Final = 2**12
+"""Rows of a batch from which `binary_rows` is compiled code."""
 Floats = npt.NDArray[np.float64]
 
-COLUMNS = {"prediction": np.float32, "label": np.bool_, "weight": np.float32, "key_low": np.uint64}
+COLUMNS: Final = {"prediction": np.float32, "label": np.bool_, "weight": np.float32, "key_low": np.uint64}
 """The columns of rows, with their types; ``weight`` may be missing."""
 
 
@@ -41,7 +46,35 @@ def group_areas(chunks: Sequence[Mapping[str, Any]], parts: int, threads: int) -
     starts, groups = np.zeros((2, parts), np.int64)
     made = GroupAreas(*np.empty((3, rows)))
     sizes = len(chunks), parts, threads
+    space = feed.pool.empty((2 * rows, ROW_BYTES), np.uint8)
     outputs = starts, groups, made.area, made.positive, made.negative
-    if not loaded.sparrow_group_areas(np.array(described, np.int64), *sizes, *outputs):
+    if not loaded.sparrow_group_areas(np.array(described, np.int64), *sizes, space, *outputs):
         return None
     return [GroupAreas(*(own[at : at + count] for own in made)) for at, count in zip(starts, groups, strict=True)]
+
+
+def binary_rows(
+    predictions: Any, labels: Any, weights: Any, keys: Any
+) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64]] | None:
+    """Return copies of the rows that count, as `COLUMNS`, and the faults by kind, as exact metrics have them.
+
+    None where NumPy must do it: rows are few, or have other types than float32, and int64 for keys.
+    """
+    given = {"prediction": predictions, "label": labels, "weight": weights, "key_low": keys}
+    given = {name: column for name, column in given.items() if column is not None}
+    shape = np.shape(predictions)
+    if len(shape) != 1 or shape[0] < LEAST or "label" not in given:
+        return None
+    for name, column in given.items():
+        dtype = np.int64 if name == "key_low" else np.float32
+        if not isinstance(column, np.ndarray) or column.dtype != dtype or column.shape != shape:
+            return None
+    loaded = host_library("areas")
+    if loaded is None:
+        return None
+    made = {name: feed.pool.empty(shape, COLUMNS[name]) for name in given}
+    faults = np.zeros(3, np.int64)
+    inputs = [None if name not in given else np.ascontiguousarray(given[name]) for name in COLUMNS]
+    kept = loaded.sparrow_binary_rows(*inputs, shape[0], *(made.get(name) for name in COLUMNS), faults)
+    few = 2 * kept < shape[0]
+    return {name: column[:kept].copy() if few else column[:kept] for name, column in made.items()}, faults

@@ -2,13 +2,10 @@
 //
 // Rows go to parts by a hash of their keys, so that threads share the groups. A part is sorted by the first bits of
 // its keys to buckets that fit the cache, and a bucket by its other bits, from the last ones to the first.
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -21,7 +18,6 @@ namespace {
 constexpr int64_t BLOCK = 1 << 17;   // rows that a thread takes at a time
 constexpr int64_t BUCKET = 1 << 12;  // rows of a bucket, in the mean
 constexpr int MOST_BITS = 11;        // that rows are sorted by at a time
-constexpr size_t LARGE_PAGE = size_t{1} << 21;
 constexpr int64_t FEW = 48;          // rows that are inserted one by one
 
 struct Chunk {
@@ -171,22 +167,6 @@ int64_t sum_part(Row* rows, Row* space, int64_t count, Areas out) {
   return groups;
 }
 
-// Rows with any content, in large pages where the system has some: to clear small ones takes as long as to sort.
-struct Memory {
-  Row* rows;
-
-  explicit Memory(int64_t count) {
-    const size_t bytes = (count * sizeof(Row) / LARGE_PAGE + 1) * LARGE_PAGE;
-    rows = static_cast<Row*>(std::aligned_alloc(LARGE_PAGE, bytes));
-    if (rows == nullptr) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-    madvise(rows, bytes, MADV_HUGEPAGE);
-#endif
-  }
-  ~Memory() { std::free(rows); }
-  Memory(const Memory&) = delete;
-};
-
 // Calls work(0), ..., work(count - 1) in threads; returns whether there was memory for all.
 template <class Work>
 bool in_threads(int64_t threads, int64_t count, const Work& work) {
@@ -208,11 +188,33 @@ bool in_threads(int64_t threads, int64_t count, const Work& work) {
 
 }  // namespace
 
+// Copies the rows that count: predictions are numbers, labels 0 or 1, weights finite and above 0. Returns their number.
+// `faults` counts the rows with wrong predictions, labels and weights, as `judge` of `sparrow.metrics.inputs` does.
+extern "C" __attribute__((visibility("default"))) int64_t sparrow_binary_rows(
+    const float* predictions, const float* labels, const float* weights, const int64_t* keys, int64_t rows,
+    float* out_predictions, uint8_t* out_labels, float* out_weights, int64_t* out_keys, int64_t* faults) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < rows; ++i) {
+    const float weight = weights ? weights[i] : 1.0f;
+    const bool is_used = weight != 0, is_fit = weight >= 0 && weight <= std::numeric_limits<float>::max();
+    const bool is_number = predictions[i] == predictions[i], is_binary = labels[i] == 0 || labels[i] == 1;
+    faults[0] += is_used && !is_number;
+    faults[1] += is_used && !is_binary;
+    faults[2] += !is_fit;
+    out_predictions[kept] = predictions[i];
+    out_labels[kept] = labels[i] != 0;
+    if (weights) out_weights[kept] = weight;
+    if (keys) out_keys[kept] = keys[i];
+    kept += is_used && is_fit && is_number && is_binary;
+  }
+  return kept;
+}
+
 // Writes the areas of all groups, those of each of the `parts` from the number of rows in the parts before it on;
-// groups[part] is their number there, and starts[part] that number of rows. Returns 0 where there is no memory.
+// groups[part] is their number there, and starts[part] that number of rows. `sorted` has space for all rows, twice. Returns 0 where there is no memory.
 extern "C" __attribute__((visibility("default"))) int64_t sparrow_group_areas(
-    const Chunk* chunks, int64_t num_chunks, int64_t parts, int64_t threads, int64_t* starts, int64_t* groups,
-    double* area, double* positive, double* negative) try {
+    const Chunk* chunks, int64_t num_chunks, int64_t parts, int64_t threads, Row* sorted, int64_t* starts,
+    int64_t* groups, double* area, double* positive, double* negative) try {
   std::vector<Chunk> blocks;
   int64_t rows = 0;
   for (int64_t i = 0; i < num_chunks; ++i) {
@@ -223,8 +225,7 @@ extern "C" __attribute__((visibility("default"))) int64_t sparrow_group_areas(
                         std::min(BLOCK, own.rows - at)});
     }
   }
-  const Memory held(2 * rows);
-  Row *const sorted = held.rows, *const space = held.rows + rows;
+  Row* const space = sorted + rows;
   const int64_t num_blocks = blocks.size();
   std::vector<int64_t> places(num_blocks * parts);  // of a block's next row in each part
   bool is_done = in_threads(threads, num_blocks, [&](int64_t i) {
