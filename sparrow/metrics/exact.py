@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow.kernels.areas import GroupAreas, binary_rows
+from sparrow.kernels.areas import binary_rows
 from sparrow.metrics.inputs import BINARY, missing_class
 from sparrow.metrics.order import Codes, float_codes, order_by, running_before, starts
 from sparrow.metrics.protocol import Result, register_metric
@@ -114,6 +114,14 @@ def _count_rows(scores: Codes, labels: NDArray[np.bool_], groups: Codes | None) 
     rows = np.diff(first, append=scores.size)
     group_starts = starts(packed[first] >> np.uint64(32))
     return ScoreCounts(positive, rows - positive, group_starts)
+
+
+class GroupAreas(NamedTuple):
+    """Per group: the weight of its positive and negative rows, and the area under its ROC curve (or NaN)."""
+
+    positive: NDArray[np.float64]
+    negative: NDArray[np.float64]
+    area: NDArray[np.float64]
 
 
 def roc_areas(counts: ScoreCounts) -> GroupAreas:

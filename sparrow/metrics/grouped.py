@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow.kernels.areas import GroupAreas, group_areas
+from sparrow.kernels.areas import group_areas
 from sparrow.metrics.exact import BinaryRowMetric, count_scores, roc_areas
 from sparrow.metrics.inputs import NO_ROWS
 from sparrow.metrics.keys import owner
@@ -135,13 +135,11 @@ class GroupedAUC(GroupedMetric, BinaryRowMetric):
     def _in_parts(self, chunks: tuple[Columns, ...]) -> list[GroupValues]:
         made = None
         if sum(map(length, chunks)) >= LARGE:
-            made = group_areas(chunks, PARTS, len(os.sched_getaffinity(0)))
-        return super()._in_parts(chunks) if made is None else list(map(self._averaged, made))
+            made = group_areas(chunks, self.average, PARTS, len(os.sched_getaffinity(0)))
+        return super()._in_parts(chunks) if made is None else made
 
     def _group_values(self, columns: Columns, groups: Codes) -> GroupValues:
-        return self._averaged(roc_areas(count_scores(columns, groups)))
-
-    def _averaged(self, areas: GroupAreas) -> GroupValues:
+        areas = roc_areas(count_scores(columns, groups))
         shares = {
             "uniform": np.ones_like(areas.area),
             "impressions": areas.positive + areas.negative,

@@ -41,14 +41,16 @@ def in_parts(metric, given, monkeypatch, compiled):
 
 
 @pytest.mark.parametrize("weights", [None, "halves", "random"])
-@pytest.mark.parametrize("name", KEYS)
-def test_compiled_areas_are_those_of_numpy(name, weights, monkeypatch):
+@pytest.mark.parametrize(("name", "average"), list(zip(KEYS, ["uniform", "impressions", "clicks"] * 2, strict=True)))
+def test_compiled_areas_are_those_of_numpy(name, average, weights, monkeypatch):
     """Bit by bit, also the order of the groups; random weights are added in another order within a score."""
     given = {None: None, "halves": rng.integers(1, 9, ROWS) / 2, "random": rng.random(ROWS) + 0.01}[weights]
-    metric = metrics.GroupedAUC(average="impressions")
+    metric = metrics.GroupedAUC(average)
     rows = state(metric, KEYS[name], None if given is None else given.astype(np.float32), step=23_000)
     compiled, plain = (in_parts(metric, rows, monkeypatch, compiled) for compiled in (True, False))
-    assert areas.group_areas(rows.chunks, 16, 2) is not None or name == "large"  # keys of two words are NumPy's
+    assert (
+        areas.group_areas(rows.chunks, "uniform", 16, 2) is not None or name == "large"
+    )  # keys of two words are NumPy's
     assert len(compiled) == len(plain) == grouped.PARTS
     for own, other in zip(compiled, plain, strict=True):
         for a, b in zip(own, other, strict=True):
@@ -57,11 +59,11 @@ def test_compiled_areas_are_those_of_numpy(name, weights, monkeypatch):
 
 def test_any_number_of_threads_gives_the_same_areas():
     rows = state(metrics.GroupedAUC(), KEYS["many"], rng.random(ROWS).astype(np.float32), step=10_000)
-    alone, several = (areas.group_areas(rows.chunks, 16, threads) for threads in (1, 5))
+    alone, several = (areas.group_areas(rows.chunks, "uniform", 16, threads) for threads in (1, 5))
     for own, other in zip(alone, several, strict=True):
         for a, b in zip(own, other, strict=True):
             np.testing.assert_array_equal(a, b)
-    assert sum(len(part.area) for part in alone) == len(np.unique(KEYS["many"]))
+    assert sum(len(part[0]) for part in alone) == len(np.unique(KEYS["many"]))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9])
@@ -97,6 +99,6 @@ def test_rows_that_compiled_code_does_not_take():
 @pytest.mark.parametrize("column", ["prediction", "weight"])
 def test_other_types_are_left_to_numpy(column):
     rows = {name: np.zeros(4, dtype) for name, dtype in areas.COLUMNS.items()}
-    assert areas.group_areas([rows], 4, 1) is not None
-    assert areas.group_areas([rows | {column: np.zeros(4)}], 4, 1) is None
-    assert areas.group_areas([rows | {"key_high": np.zeros(4, np.uint64)}], 4, 1) is None
+    assert areas.group_areas([rows], "clicks", 4, 1) is not None
+    assert areas.group_areas([rows | {column: np.zeros(4)}], "clicks", 4, 1) is None
+    assert areas.group_areas([rows | {"key_high": np.zeros(4, np.uint64)}], "clicks", 4, 1) is None

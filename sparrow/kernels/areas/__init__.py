@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,8 @@ import numpy.typing as npt
 from sparrow.kernels import feed
 from sparrow.kernels.native.host import address, host_library
 
-ROW_BYTES: Final = 16
-"""Bytes of a row while it is sorted."""
+AVERAGES: Final = ("uniform", "impressions", "clicks")
+"""The weight of a group: 1, that of its rows, or that of its positive rows."""
 LEAST: Final = 2**12
 """Rows of a batch from which `binary_rows` is compiled code."""
 Floats = npt.NDArray[np.float64]
@@ -21,16 +21,10 @@ COLUMNS: Final = {"prediction": np.float32, "label": np.bool_, "weight": np.floa
 """The columns of rows, with their types; ``weight`` may be missing."""
 
 
-class GroupAreas(NamedTuple):
-    """Per group: the weight of its positive and negative rows, and the area under its ROC curve (or NaN)."""
-
-    positive: Floats
-    negative: Floats
-    area: Floats
-
-
-def group_areas(chunks: Sequence[Mapping[str, Any]], parts: int, threads: int) -> list[GroupAreas] | None:
-    """Return the areas of groups in parts, by the owners of keys, each in the order of its keys.
+def group_areas(
+    chunks: Sequence[Mapping[str, Any]], average: str, parts: int, threads: int
+) -> list[tuple[Floats, Floats]] | None:
+    """Return the areas of groups and their weights in the mean, in parts by the owners of keys, in the order of keys.
 
     None where NumPy must do it: there is no compiler or no memory, or the rows have other columns than `COLUMNS`.
     """
@@ -44,13 +38,12 @@ def group_areas(chunks: Sequence[Mapping[str, Any]], parts: int, threads: int) -
     rows = sum(len(chunk["label"]) for chunk in kept)
     described = [[*(address(chunk.get(name)) for name in COLUMNS), len(chunk["label"])] for chunk in kept]
     starts, groups = np.zeros((2, parts), np.int64)
-    made = GroupAreas(*np.empty((3, rows)))
-    sizes = len(chunks), parts, threads
-    space = feed.pool.empty((2 * rows, ROW_BYTES), np.uint8)
-    outputs = starts, groups, made.area, made.positive, made.negative
-    if not loaded.sparrow_group_areas(np.array(described, np.int64), *sizes, space, *outputs):
+    made = feed.pool.empty((rows, 2), np.float64)  # of a group as many bytes as of a row
+    sizes = len(chunks), parts, threads, AVERAGES.index(average)
+    if not loaded.sparrow_group_areas(np.array(described, np.int64), *sizes, made, starts, groups):
         return None
-    return [GroupAreas(*(own[at : at + count] for own in made)) for at, count in zip(starts, groups, strict=True)]
+    found = [made[at : at + count] for at, count in zip(starts, groups, strict=True)]
+    return [(own[:, 0], own[:, 1]) for own in found]
 
 
 def binary_rows(

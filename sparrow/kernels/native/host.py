@@ -42,7 +42,7 @@ SIGNATURES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "search": {"sparrow_search": "- pnpnnnnpppnpp"},
     "quantized": {"sparrow_fill_rows": "- pnpnpn"},
-    "areas": {"sparrow_group_areas": "n pnnnpppppp", "sparrow_binary_rows": "n ppppnppppp"},
+    "areas": {"sparrow_group_areas": "n pnnnnppp", "sparrow_binary_rows": "n ppppnppppp"},
 }
 """By library and function, its result and its arguments: n a number, u an unsigned one, t text, p memory, - nothing."""
 WORK: Final = {

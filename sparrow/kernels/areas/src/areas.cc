@@ -1,8 +1,9 @@
 // Areas under the ROC curves of groups of rows: rows are sorted by key, then by score, and each group is summed once.
 //
-// Rows go to parts by a hash of their keys, so that threads share the groups. A part is sorted by the first bits of
-// its keys to buckets that fit the cache, and a bucket by its other bits, from the last ones to the first.
+// Rows go to parts by a hash of their keys, so that threads share the groups, and within a part to buckets by the first
+// bits of their keys. A bucket fits the cache; it is sorted by all other bits, from the last ones to the first.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -11,12 +12,14 @@
 #include <new>
 #include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
 
 constexpr int64_t BLOCK = 1 << 17;   // rows that a thread takes at a time
 constexpr int64_t BUCKET = 1 << 12;  // rows of a bucket, in the mean
+constexpr int BUCKET_BITS = 8;       // of the number of a bucket of a part, at most
 constexpr int MOST_BITS = 11;        // that rows are sorted by at a time
 constexpr int64_t FEW = 48;          // rows that are inserted one by one
 
@@ -36,9 +39,12 @@ struct Row {
   bool operator<(const Row& other) const { return key != other.key ? key < other.key : score < other.score; }
 };
 
-struct Areas {
-  double *area, *positive, *negative;
+// The result of a group: it takes the place of one of its rows.
+struct Group {
+  double area, weight;
 };
+
+enum Average : int64_t { kUniform = 0, kImpressions = 1, kClicks = 2 };
 
 // `sparrow.metrics.keys.owner`.
 uint64_t owner(uint64_t key, uint64_t parts) {
@@ -74,7 +80,8 @@ void add_digits(uint64_t varies, bool is_of_key, std::vector<Digit>& digits) {
   for (int i = 0; i < count; ++i) digits.push_back({is_of_key, first + i * each, (1u << each) - 1});
 }
 
-void sort_bucket(Row* rows, Row* space, int64_t count) {
+// Sorts rows by their digits; `space` is for as many rows. Returns the one of the two where they are then.
+Row* sort_bucket(Row* rows, Row* space, int64_t count) {
   if (count <= FEW) {
     for (int64_t i = 1; i < count; ++i) {
       const Row row = rows[i];
@@ -82,7 +89,7 @@ void sort_bucket(Row* rows, Row* space, int64_t count) {
       for (; at > 0 && row < rows[at - 1]; --at) rows[at] = rows[at - 1];
       rows[at] = row;
     }
-    return;
+    return rows;
   }
   uint64_t keys = 0, scores = 0;
   for (int64_t i = 1; i < count; ++i) {
@@ -92,20 +99,19 @@ void sort_bucket(Row* rows, Row* space, int64_t count) {
   std::vector<Digit> digits;
   add_digits(scores, false, digits);
   add_digits(keys, true, digits);
-  std::vector<uint32_t> starts(size_t{1} << MOST_BITS);
-  Row *from = rows, *to = space;
+  std::array<uint32_t, size_t{1} << MOST_BITS> starts;
   for (const Digit digit : digits) {
     std::fill_n(starts.begin(), digit.mask + 1, 0);
-    for (int64_t i = 0; i < count; ++i) ++starts[digit.of(from[i])];
+    for (int64_t i = 0; i < count; ++i) ++starts[digit.of(rows[i])];
     std::exclusive_scan(starts.begin(), starts.begin() + digit.mask + 1, starts.begin(), 0u);
-    for (int64_t i = 0; i < count; ++i) to[starts[digit.of(from[i])]++] = from[i];
-    std::swap(from, to);
+    for (int64_t i = 0; i < count; ++i) space[starts[digit.of(rows[i])]++] = rows[i];
+    std::swap(rows, space);
   }
-  if (from != rows) std::copy(from, from + count, rows);
+  return rows;
 }
 
-// Writes the areas of the groups of sorted rows; returns their number.
-int64_t sum_groups(const Row* rows, int64_t count, Areas out) {
+// Writes the groups of sorted rows to `out`, which may be the memory of the rows; returns their number.
+int64_t sum_groups(const Row* rows, int64_t count, int64_t average, Row* out) {
   int64_t groups = 0;
   for (int64_t i = 0; i < count; ++groups) {
     const uint64_t key = rows[i].key;
@@ -121,51 +127,36 @@ int64_t sum_groups(const Row* rows, int64_t count, Areas out) {
       negative += below;
     }
     const double pairs = positive * negative;
-    out.area[groups] = pairs > 0 ? twice / (2 * pairs) : std::numeric_limits<double>::quiet_NaN();
-    out.positive[groups] = positive;
-    out.negative[groups] = negative;
+    const Group made{pairs > 0 ? twice / (2 * pairs) : std::numeric_limits<double>::quiet_NaN(),
+                     average == kUniform ? 1 : average == kClicks ? positive : positive + negative};
+    static_assert(sizeof made == sizeof *out);
+    std::memcpy(static_cast<void*>(&out[groups]), &made, sizeof made);
   }
   return groups;
 }
 
-// Sorts a part and sums its groups in the order of their keys: of integers, where those are near each other.
-int64_t sum_part(Row* rows, Row* space, int64_t count, Areas out) {
-  if (count == 0) return 0;
-  int64_t least = static_cast<int64_t>(rows[0].key), most = least;
-  uint64_t varies = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    least = std::min(least, static_cast<int64_t>(rows[i].key));
-    most = std::max(most, static_cast<int64_t>(rows[i].key));
-    varies |= rows[i].key ^ rows[0].key;
+// The place of a key among the parts and their buckets: the order of buckets is that of keys, as integers where all are
+// near each other.
+struct Places {
+  uint64_t parts, base;
+  int bits, shift;
+
+  Places(int64_t least, int64_t most, int64_t rows, uint64_t parts) : parts(parts), base(0), bits(0) {
+    uint64_t range = static_cast<uint64_t>(most) - static_cast<uint64_t>(least);
+    if (range < uint64_t{1} << 31) {
+      base = least;
+    } else {
+      range = ~uint64_t{0};
+    }
+    const int highest = range ? 64 - __builtin_clzll(range) : 0;
+    while (bits < std::min(BUCKET_BITS, highest) && rows / static_cast<int64_t>(parts) >> bits > BUCKET) ++bits;
+    shift = std::min(highest - bits, 63);
   }
-  const uint64_t range = static_cast<uint64_t>(most) - static_cast<uint64_t>(least);
-  const bool is_narrow = range < uint64_t{1} << 31;
-  const uint64_t base = is_narrow ? least : 0;
-  int bits = 0;
-  while (bits < MOST_BITS && count >> bits > BUCKET) ++bits;
-  if (is_narrow) varies = range;
-  const int highest = varies ? 64 - __builtin_clzll(varies) : 0;
-  bits = std::min(bits, highest);
-  const int shift = std::min(highest - bits, 63);
-  const uint64_t mask = (uint64_t{1} << bits) - 1;
-  std::vector<int64_t> starts(mask + 2);
-  const auto bucket = [&](const Row& row) { return ((row.key - base) >> shift) & mask; };
-  for (int64_t i = 0; i < count; ++i) ++starts[bucket(rows[i]) + 1];
-  for (uint64_t i = 0; i <= mask; ++i) starts[i + 1] += starts[i];
-  std::vector<int64_t> ends(starts.begin(), starts.end() - 1);
-  for (int64_t i = 0; i < count; ++i) {
-    Row& to = space[ends[bucket(rows[i])]++];
-    to = rows[i];
-    to.key -= base;
+  uint64_t count() const { return parts << bits; }
+  uint64_t of(uint64_t key) const {
+    return owner(key, parts) << bits | ((key - base) >> shift & ((uint64_t{1} << bits) - 1));
   }
-  int64_t groups = 0;
-  for (uint64_t i = 0; i <= mask; ++i) {
-    const int64_t begin = starts[i], own = starts[i + 1] - begin;
-    sort_bucket(space + begin, rows + begin, own);
-    groups += sum_groups(space + begin, own, {out.area + groups, out.positive + groups, out.negative + groups});
-  }
-  return groups;
-}
+};
 
 // Calls work(0), ..., work(count - 1) in threads; returns whether there was memory for all.
 template <class Work>
@@ -210,11 +201,12 @@ extern "C" __attribute__((visibility("default"))) int64_t sparrow_binary_rows(
   return kept;
 }
 
-// Writes the areas of all groups, those of each of the `parts` from the number of rows in the parts before it on;
-// groups[part] is their number there, and starts[part] that number of rows. `sorted` has space for all rows, twice. Returns 0 where there is no memory.
+// Sorts the rows of all chunks, and replaces them by the results of groups: those of each of the `parts`, a power of two,
+// begin at starts[part], and groups[part] is their number. `sorted` has space for all rows. Returns 0 where there is no memory.
 extern "C" __attribute__((visibility("default"))) int64_t sparrow_group_areas(
-    const Chunk* chunks, int64_t num_chunks, int64_t parts, int64_t threads, Row* sorted, int64_t* starts,
-    int64_t* groups, double* area, double* positive, double* negative) try {
+    const Chunk* chunks, int64_t num_chunks, int64_t parts, int64_t threads, int64_t average, Row* sorted,
+    int64_t* starts, int64_t* groups) try {
+  if (num_chunks == 0) return 0;
   std::vector<Chunk> blocks;
   int64_t rows = 0;
   for (int64_t i = 0; i < num_chunks; ++i) {
@@ -225,32 +217,47 @@ extern "C" __attribute__((visibility("default"))) int64_t sparrow_group_areas(
                         std::min(BLOCK, own.rows - at)});
     }
   }
-  Row* const space = sorted + rows;
   const int64_t num_blocks = blocks.size();
-  std::vector<int64_t> places(num_blocks * parts);  // of a block's next row in each part
+  std::vector<int64_t> least(num_blocks), most(num_blocks);
   bool is_done = in_threads(threads, num_blocks, [&](int64_t i) {
-    int64_t* own = &places[i * parts];
-    for (int64_t row = 0; row < blocks[i].rows; ++row) ++own[owner(blocks[i].keys[row], parts)];
+    const auto* keys = reinterpret_cast<const int64_t*>(blocks[i].keys);
+    const auto ends = std::minmax_element(keys, keys + blocks[i].rows);
+    least[i] = *ends.first;
+    most[i] = *ends.second;
   });
-  for (int64_t part = 0, at = 0; part < parts; ++part) {
-    starts[part] = at;
-    for (int64_t i = 0; i < num_blocks; ++i) {
-      const int64_t count = places[i * parts + part];
-      places[i * parts + part] = at;
-      at += count;
-    }
+  const Places places(*std::min_element(least.begin(), least.end()), *std::max_element(most.begin(), most.end()), rows,
+                      parts);
+  const int64_t buckets = places.count();
+  std::vector<int64_t> next(num_blocks * buckets);  // the place of a block's next row in each bucket
+  is_done = is_done && in_threads(threads, num_blocks, [&](int64_t i) {
+    int64_t* own = &next[i * buckets];
+    for (int64_t row = 0; row < blocks[i].rows; ++row) ++own[places.of(blocks[i].keys[row])];
+  });
+  std::vector<int64_t> begins(buckets + 1);
+  for (int64_t bucket = 0, at = 0; bucket < buckets; ++bucket) {
+    begins[bucket] = at;
+    for (int64_t i = 0; i < num_blocks; ++i) at += std::exchange(next[i * buckets + bucket], at);
   }
+  begins[buckets] = rows;
   is_done = is_done && in_threads(threads, num_blocks, [&](int64_t i) {
     const Chunk& own = blocks[i];
     for (int64_t row = 0; row < own.rows; ++row) {
       const float weight = own.weights ? own.weights[row] : 1.0f;
-      sorted[places[i * parts + owner(own.keys[row], parts)]++] = {
-          own.keys[row], ordered(own.predictions[row]), own.labels[row] ? weight : -weight};
+      sorted[next[i * buckets + places.of(own.keys[row])]++] = {
+          own.keys[row] - places.base, ordered(own.predictions[row]), own.labels[row] ? weight : -weight};
     }
   });
   return is_done && in_threads(threads, parts, [&](int64_t part) {
-    const int64_t at = starts[part], end = part + 1 < parts ? starts[part + 1] : rows;
-    groups[part] = sum_part(&sorted[at], &space[at], end - at, {area + at, positive + at, negative + at});
+    const int64_t first = part << places.bits, last = (part + 1) << places.bits;
+    int64_t at = starts[part] = begins[first];
+    std::vector<Row> space;
+    for (int64_t bucket = first; bucket < last; ++bucket) {
+      const int64_t count = begins[bucket + 1] - begins[bucket];
+      if (count > static_cast<int64_t>(space.size())) space.resize(count + count / 4);
+      const Row* own = sort_bucket(&sorted[begins[bucket]], space.data(), count);
+      at += sum_groups(own, count, average, sorted + at);
+    }
+    groups[part] = at - starts[part];
   });
 } catch (const std::bad_alloc&) {
   return 0;
