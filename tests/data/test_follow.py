@@ -1,5 +1,6 @@
 """Files that are followed: which are taken, in which order, once each, and again in the same order."""
 
+import dataclasses
 import json
 import secrets
 import threading
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import Converter, Csv, DataError, Follow, IdFeature
+from sparrow.data import Converter, Csv, DataError, Follow, Growing, IdFeature
 from sparrow.feed import Batching, Pipeline
 from sparrow.files import at
 from tests.feed.pipelines import pipeline_of
@@ -235,3 +236,18 @@ def test_files_of_another_store(s3, tmp_path):
         file = at(f"{folder}/dt=2/2.parquet") if len(seen) == 1 else at(f"{folder}/end")
         file.send(tmp_path / "2.parquet")
     assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_limits_of_a_growing_source_of_ones_own():
+    """Its class stands for the name that it is not registered by."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Own(Growing):
+        def open(self, columns):
+            raise NotImplementedError
+
+        column_names = open
+
+    assert Own(cut_seconds=1.0).cut_seconds == 1.0
+    with pytest.raises(ValueError, match="source 'Own': cut_seconds must be a finite number above 0, got 0"):
+        Own(cut_seconds=0.0)

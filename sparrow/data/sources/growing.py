@@ -87,7 +87,8 @@ class Growing(Source):
     end_at: str | None = None
 
     def __post_init__(self) -> None:
-        fields.check(self, f"source '{registry.name_of(self)}': ")
+        name = registry.name_of(self) if type(self) in registry else type(self).__name__
+        fields.check(self, f"source '{name}': ")
         seconds_of(self.end_at)
 
 
