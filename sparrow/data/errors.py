@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.errors import DataError as DataError
+from sparrow.errors import shown as shown
 from sparrow.registry import nearest
 
 IN_MEMORY: Final = "table in memory"
@@ -66,9 +67,3 @@ class Problems:
         if inner.rows is not None and inner.first is not None:
             _, column, why = inner.first
             self.add(column, rows[inner.rows], lambda _: why)
-
-
-def shown(value: Any) -> str:
-    """Return a value as an error message shows it, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
