@@ -73,9 +73,9 @@ EMBEDDERS = {
 
 
 @hypothesis.given(st.lists(st.lists(st.integers(0, 29), max_size=6), min_size=1, max_size=5))
-@hypothesis.settings(max_examples=8, deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=16, deadline=None, derandomize=True)
 def test_from_the_packer_to_the_table(bags):
-    results = []
+    bags, results = bags + [[]] * (5 - len(bags)), []  # one number of bags: XLA compiles less
     for embedder in EMBEDDERS.values():
         state = embedder.init(jax.random.key(0))
         batch = embedder.pack({"bag": bags})
