@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparrow.kernels.search import Excluded
-from sparrow.retrieval.index import Floats, Mask, Numbers, RowIndex, paired, rows_in
+from sparrow.retrieval.index import Floats, Mask, Numbers, RowIndex, owners_of, paired, rows_in
 
 Chances = Callable[[Numbers, Numbers], Floats]
 """From rows of users (n,) and the codes before (n, layer) to logarithms of the next codes' probabilities (n, codes)."""
@@ -81,14 +81,14 @@ class CodeIndex(RowIndex):
         An item without codes has none: a missing value, or no element of the list.
         """
         column = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
-        if not pa.types.is_list(column.type):
+        if not column.type.num_fields:
             places = self.rows(column)
             codes = self.codes[np.maximum(places, 0)]
             return {
                 f"{name}_{layer + 1}": pa.array(codes[:, layer], mask=places < 0) for layer in range(codes.shape[1])
             }
-        places = self.rows(column.flatten())
-        ends = np.concatenate([[0], np.cumsum(places >= 0)])[np.asarray(column.offsets) - column.offsets[0].as_py()]
+        owners, places = owners_of(column), self.rows(column.flatten())
+        ends = np.searchsorted(owners[places >= 0], np.arange(len(column) + 1))
         offsets, codes = pa.array(ends.astype(np.int32)), self.codes[places[places >= 0]]
         return {
             f"{name}_{layer + 1}": pa.ListArray.from_arrays(offsets, pa.array(codes[:, layer]))

@@ -43,8 +43,13 @@ def _meets(name: str, column: Any, condition: Any) -> npt.NDArray[np.bool_]:
     if not any(is_kind(column.type) for is_kind in (types.is_list, types.is_large_list, types.is_fixed_size_list)):
         return _values_meet(name, column, condition)
     met = np.zeros(len(column), np.bool_)
-    met[pc.list_parent_indices(column).to_numpy()[_values_meet(name, column.flatten(), condition)]] = True
+    met[owners_of(column)[_values_meet(name, column.flatten(), condition)]] = True
     return met
+
+
+def owners_of(lists: Any) -> Numbers:
+    """Return the place of the list that holds each of ``lists.flatten()``, which has no values of missing lists."""
+    return np.repeat(np.arange(len(lists)), pc.fill_null(pc.list_value_length(lists), 0).to_numpy())
 
 
 def _values_meet(name: str, values: Any, condition: Any) -> npt.NDArray[np.bool_]:
@@ -258,8 +263,7 @@ class Index(abc.ABC):
             raise ValueError(f"exclude must hold a list of ids for each query, got {lists.type}; write [['a'], ['b']]")
         if pa.types.is_null(lists.type) or pa.types.is_null(lists.type.value_type):
             return Excluded(np.zeros(queries + 1, np.int64), np.zeros(0, np.int64))
-        owners = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
-        places = self.rows(lists.flatten())
+        owners, places = owners_of(lists), self.rows(lists.flatten())
         owners, places = owners[places >= 0], places[places >= 0]
         order = np.lexsort((places, owners))
         offsets = np.searchsorted(owners[order], np.arange(queries + 1))

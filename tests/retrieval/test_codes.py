@@ -69,6 +69,21 @@ def test_excluded_and_filtered_items_are_not_found():
     assert (found.rows[:, 13:] == -1).all()
 
 
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pa.array([["i1"], ["i3", "i5"], None, ["i2"]], pa.large_list(pa.large_string())).slice(1),
+        pa.ListArray.from_arrays(
+            pa.array([0, 2, 3, 4]), pa.array(["i3", "i5", "i9", "i2"]), mask=pa.array([False, True, False])
+        ),
+    ],
+    ids=["large", "missing, of one value"],
+)
+def test_codes_of_lists_of_any_kind(seen):
+    expected = [CODES[[3, 5], 0].tolist(), [], [CODES[2, 0]]]
+    assert INDEX.columns(seen, "seen")["seen_1"].to_pylist() == expected
+
+
 def test_codes_become_columns():
     made = INDEX.columns(pa.array([["i3", "no", "i5"], None, [], ["i3"]]), "seen")
     assert list(made) == ["seen_1", "seen_2", "seen_3"]

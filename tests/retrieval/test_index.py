@@ -39,6 +39,16 @@ def best(held, query, keep):
     return [int(row) * 10 for row in order if keep(row)]
 
 
+def test_a_missing_list_of_one_value_holds_none():
+    offsets, is_missing = pa.array([0, 1, 2, 3]), pa.array([False, True, False])
+    lists = pa.ListArray.from_arrays(offsets, pa.array(["a", "a", "b"]), mask=is_missing)
+    assert passing(pa.table({"tags": lists}), {"tags": ["a", "b"]}).tolist() == [True, False, True]
+    held = ItemIndex(pa.array(["a", "b"]), np.array([[2.0], [1.0]], np.float32))
+    assert held.search(np.ones((3, 1)), 1, exclude=lists).rows.tolist() == [[1], [0], [0]]
+    fixed = pa.array([["a", "b"], None], pa.list_(pa.string(), 2))
+    assert held.search(np.ones((2, 1)), 1, exclude=fixed).rows.tolist() == [[-1], [0]]
+
+
 def test_excluded_allowed_and_filtered_items_are_those_of_the_statement():
     held = index()
     queries = np.random.default_rng(1).standard_normal((3, 8)).astype(np.float32)
