@@ -577,7 +577,7 @@ def test_a_busy_server_refuses(two):
 def test_limits_are_checked():
     with pytest.raises(ValueError, match="rows"):
         Limits(rows=0)
-    with pytest.raises(ValueError, match="read_seconds must be a number of seconds"):
+    with pytest.raises(ValueError, match="read_seconds must be a finite number at least 0"):
         Limits(read_seconds=-1.0)
 
 
