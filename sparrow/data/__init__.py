@@ -31,7 +31,6 @@ from sparrow.data.features import (
     ComboFeature,
     DynamicRows,
     Feature,
-    Holds,
     IdFeature,
     MLPEmbedding,
     NumberEmbedding,

@@ -19,7 +19,7 @@ import numpy as np
 
 from sparrow.checkpoint import Key, plain, rows_of
 from sparrow.config import ConfigError, Problem, Task
-from sparrow.data import CANDIDATES, Feature, Holds
+from sparrow.data import CANDIDATES, Feature
 from sparrow.data.features import registry
 from sparrow.embedding import Embedder, EmbeddingState, Ids
 from sparrow.exports.functions import Exported
@@ -146,17 +146,17 @@ def described_inputs(features: Sequence[Feature], kinds: Mapping[str, str]) -> d
     {'item': Input(holds='integers from 0 to 99; may be missing', features=['item'], ids=None),
      'tags': Input(holds='strings; may be missing', features=['tags'], ids='strings')}
     """
-    held: dict[str, dict[str, Holds]] = {}
+    readers: dict[str, list[Feature]] = {}
     for feature in features:
-        for column in feature.columns:
-            held.setdefault(column, {})[feature.name] = feature.holds(column)
+        for column in dict.fromkeys(feature.columns):
+            readers.setdefault(column, []).append(feature)
     made = {}
-    for column, users in held.items():
-        exact = [own for own in users.values() if not own.is_general]  # general words only where there are no others
-        words = "; ".join(dict.fromkeys(own.words for own in exact or users.values()))
+    for column, users in readers.items():
+        exact = [feature for feature in users if not feature.is_general]  # general words only where there are no others
+        words = "; ".join(dict.fromkeys(feature.holds(column) for feature in exact or users))
         if (kind := kinds.get(column)) is not None:
             words = words.replace("integers or strings", kind, 1)
-        made[column] = Input(words, list(users), kind)
+        made[column] = Input(words, [feature.name for feature in users], kind)
     return made
 
 

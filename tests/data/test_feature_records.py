@@ -111,6 +111,5 @@ def test_a_table_is_described_before_its_vocabulary_is_there(tmp_path):
     ],
 )
 def test_features_describe_their_columns(feature, column, words, is_general, is_single):
-    held = feature.holds(column)
-    assert held.words.startswith(words)
-    assert (held.is_general, feature.is_single(column)) == (is_general, is_single)
+    assert feature.holds(column).startswith(words)
+    assert (feature.is_general, feature.is_single(column)) == (is_general, is_single)

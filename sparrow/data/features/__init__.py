@@ -1,7 +1,7 @@
 """Features: from the columns of a table to the inputs of a model."""
 
 from sparrow.data.features.bag_sequence import BagSequenceFeature
-from sparrow.data.features.base import Feature, Holds, SparseFeature, TableUse, register_feature, registry
+from sparrow.data.features.base import Feature, SparseFeature, TableUse, register_feature, registry
 from sparrow.data.features.combo import ComboFeature
 from sparrow.data.features.dynamic import DynamicRows, without_presence
 from sparrow.data.features.embeddings import AutoDis, MLPEmbedding, NumberEmbedding

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparrow.data.batch import Values, as_bags
 from sparrow.data.errors import Problems
-from sparrow.data.features.base import End, Feature, Holds, TableUse, register_feature, truncated
+from sparrow.data.features.base import End, Feature, TableUse, register_feature, truncated
 from sparrow.data.values import elements_of, is_list, is_text
 from sparrow.data.vocabulary import Words
 from sparrow.embedding import Ragged
@@ -120,9 +120,8 @@ class BagSequenceFeature(Feature):
     def hold_words(self, words: Words) -> None:
         self.element.hold_words(words)
 
-    def holds(self, column: str) -> Holds:
-        inner = self.element.holds(column)
-        return Holds(f"sequences of: {inner.words}") if self._is_sequence(column) else inner
+    def holds(self, column: str) -> str:
+        return "sequences of: " * self._is_sequence(column) + self.element.holds(column)
 
     def is_single(self, column: str) -> bool:
         return not self._is_sequence(column) and self.element.is_single(column)

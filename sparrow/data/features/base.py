@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -53,16 +53,6 @@ class TableUse:
         return self.count_rows()
 
 
-class Holds(NamedTuple):
-    """The values of a column, in words such as "numbers; may be missing".
-
-    ``is_general``: whether the words of any other feature of the same column are more exact.
-    """
-
-    words: str
-    is_general: bool = False
-
-
 class Feature(abc.ABC):
     """A named input, which describes itself: the columns it reads, the part of a batch it fills, the table it uses.
 
@@ -71,9 +61,11 @@ class Feature(abc.ABC):
     Attributes:
       name: its unique name, also in batches and activations.
       part: its part of a `Batch`: "ids", "numbers" or "sequences".
+      is_general: whether the words of any other feature for a column are more exact than those of its `holds`.
     """
 
     name: str
+    is_general: ClassVar[bool] = False
 
     def check_fields(self, *strings: str) -> str:
         """Check the name, fields with limits in their types, and ``strings``. Return the begin of other errors."""
@@ -144,9 +136,9 @@ class Feature(abc.ABC):
         """The embedding of its numbers that the model learns, and its dim; None: it takes the numbers as they are."""
         return None
 
-    def holds(self, column: str) -> Holds:
-        """Return the values that ``column`` must hold, for the people who call an exported model."""
-        return Holds(f"as the feature '{self.name}' reads it")
+    def holds(self, column: str) -> str:
+        """Return the values that ``column`` must hold, in words, for the people who call an exported model."""
+        return f"as the feature '{self.name}' reads it"
 
     @property
     def one_id(self) -> str | None:
@@ -251,8 +243,8 @@ class ColumnFeature(Feature):
     def source(self, columns: Any, problems: Problems) -> Any:
         return columns.column(self.id_column) if self.compute is None else self.compute.compute(columns, problems)
 
-    def holds(self, column: str) -> Holds:
-        return Holds(self.words_for() if self.compute is None else self.compute.holds(column))
+    def holds(self, column: str) -> str:
+        return self.words_for() if self.compute is None else self.compute.holds(column)
 
     @abc.abstractmethod
     def words_for(self) -> str:

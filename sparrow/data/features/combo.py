@@ -11,7 +11,7 @@ import numpy as np
 from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
-from sparrow.data.features.base import Holds, SparseFeature, register_feature
+from sparrow.data.features.base import SparseFeature, register_feature
 from sparrow.data.hashing import hashed, mix64, modulo
 from sparrow.data.values import holds_values, is_compiled, is_list
 from sparrow.fields import Count
@@ -42,6 +42,7 @@ class ComboFeature(SparseFeature):
       table: the name of the table; None: the feature's own.
     """
 
+    is_general = True
     name: str
     _: dataclasses.KW_ONLY
     cross: tuple[str, ...]
@@ -69,8 +70,8 @@ class ComboFeature(SparseFeature):
     def num_rows(self) -> int:
         return self.hash_bucket_size
 
-    def holds(self, column: str) -> Holds:
-        return Holds("integers or strings; may be missing", is_general=True)
+    def holds(self, column: str) -> str:
+        return "integers or strings; may be missing"
 
     def is_single(self, column: str) -> bool:
         return True

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
-from sparrow.data.features.base import Holds, Pooling, register_feature
+from sparrow.data.features.base import Pooling, register_feature
 from sparrow.data.features.dynamic import with_presence
 from sparrow.data.features.mapped import MappedIds, filled, kept_ids
 from sparrow.data.values import Flat, cut, element_type, flatten, holds_values, is_text, numbers
@@ -82,9 +82,9 @@ class IdFeature(MappedIds):
     def may_hold_lists(self) -> bool:
         return self.weight_column is not None or self.pooling is not None
 
-    def holds(self, column: str) -> Holds:
+    def holds(self, column: str) -> str:
         if column == self.weight_column:
-            return Holds(f"as many weights as ids of '{self.id_column}'")
+            return f"as many weights as ids of '{self.id_column}'"
         return super().holds(column)
 
     def refuse(self, column: str, kind: Any) -> str | None:
