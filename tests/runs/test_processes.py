@@ -22,14 +22,19 @@ from tests.runs.groups import LIMIT, command, content, environment, gap, run, sa
 
 pytestmark = pytest.mark.slow
 
+GROUPED = (
+    "tasks.click.metrics=[auc, exact_auc, {name: grouped_auc, group_by: id_1}, "
+    "{name: ndcg_at_k, top_k: 2, group_by: id_1}]"
+)
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Runs that the tests compare: of 2 processes with a device each, and of one process with both, on two shares."""
     folder = tmp_path_factory.mktemp("processes")
     os.environ.setdefault("SPARROW_TEST_CACHE", str(tmp_path_factory.mktemp("cache")))
-    train(folder / "two", processes=2, devices=2)
-    train(folder / "one", "data.shares=2", processes=1, devices=2)
+    train(folder / "two", GROUPED, processes=2, devices=2)
+    train(folder / "one", GROUPED, "data.shares=2", processes=1, devices=2)
     return folder
 
 
@@ -51,10 +56,10 @@ def test_files_are_those_of_one_process(folder):
 
 def test_stopped_and_resumed(folder):
     """Also by one process with the devices of both."""
-    train(folder / "stopped", "train.steps=3", processes=2, devices=2)
+    train(folder / "stopped", GROUPED, "train.steps=3", processes=2, devices=2)
     for name, processes in (("again", 2), ("moved", 1)):
         shutil.copytree(folder / "stopped", folder / name)
-        train(folder / name, processes=processes, devices=2, options=["--resume"])
+        train(folder / name, GROUPED, processes=processes, devices=2, options=["--resume"])
         assert same(content(folder / name), content(folder / "two")), name
 
 
@@ -78,18 +83,10 @@ def test_evaluation_prediction_and_export(folder):
     np.testing.assert_allclose(pq.read_table(folder / "served.parquet")["click"].to_numpy(), made[0], rtol=1e-5)
 
 
-GROUPED = (
-    "tasks.click.metrics=[auc, exact_auc, {name: grouped_auc, group_by: id_1}, "
-    "{name: ndcg_at_k, top_k: 2, group_by: id_1}]"
-)
-
-
 def test_each_process_evaluates_its_share_and_has_the_numbers_of_all(folder):
     """Metrics by group need the keys of all rows. Of 130 rows, each process has padding in its part of a batch."""
-    train(folder / "grouped", GROUPED, "train.steps=2", processes=2, devices=2)
-    train(folder / "one grouped", GROUPED, "train.steps=2", "data.shares=2", processes=1, devices=2)
-    assert logged(folder / "grouped") == logged(folder / "one grouped")
-    (_, two), (_, one) = (run("eval", folder / "grouped", processes=p, devices=2) for p in (2, 1))
+    assert logged(folder / "two") == logged(folder / "one")
+    (_, two), (_, one) = (run("eval", folder / "two", processes=p, devices=2) for p in (2, 1))
     found = [{name: float(x) for name, x in re.findall(r"([\w()]+) +(\d+\.\d+)", text)} for text in (two, one)]
     assert len(found[0]) >= 5
     assert found[0] == pytest.approx(found[1], rel=1e-5)
@@ -151,7 +148,7 @@ def test_dynamic_tables_are_spread_over_processes(tmp_path):
 
 
 def test_another_number_of_devices_agrees_to_rounding(folder):
-    train(folder / "four", "data.shares=2", processes=1, devices=4)
+    train(folder / "four", GROUPED, "data.shares=2", processes=1, devices=4)
     assert gap(content(folder / "four"), content(folder / "one")) < 1e-5
 
 
@@ -270,7 +267,7 @@ CAUSES = {
 def test_a_fault_in_one_process_ends_all(folder, tmp_path, fault, victim):
     """With its cause, nothing half committed, and `--resume` goes on to the same bits."""
     run_folder = tmp_path / "run"
-    path = written(tmp_path / "config", "train.mesh.data=2")
+    path = written(tmp_path / "config", GROUPED, "train.mesh.data=2")
     program = Path(__file__).with_name("group_victim.py")
     arguments = [sys.executable, str(program), fault, str(victim), "train", str(path), "--model-dir", str(run_folder)]
     code = f"""
@@ -290,5 +287,5 @@ sys.exit(supervise(2, command, lambda line: print(line, file=sys.stderr)))
     assert not [entry.name for entry in checkpoints.iterdir() if not entry.name.isdecimal()]
     for step in saved_steps(checkpoints):
         content(run_folder, step)
-    train(run_folder, processes=2, devices=2, options=["--resume"])
+    train(run_folder, GROUPED, processes=2, devices=2, options=["--resume"])
     assert same(content(run_folder), content(folder / "two"))
