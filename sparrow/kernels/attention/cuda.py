@@ -90,6 +90,11 @@ def gated_unavailable(columns: int, dtype: Any, heads: int, width: int) -> str |
     return None
 
 
+def can_project(dim: int, width: int) -> bool:
+    """Whether one kernel projects rows of ``dim`` numbers: it has all of them, and 256 columns, in shared memory."""
+    return dim in (64, 128, 192, 256) and width % 256 == 0
+
+
 def gated_forward(
     kind: Kind, heads: int, factors: tuple[jax.Array, jax.Array], gate: Gate, integers: Integers
 ) -> tuple[jax.Array, jax.Array, Arrays]:
@@ -101,7 +106,7 @@ def gated_forward(
     like: Any = stand_in((x.shape[0], heads, width // heads), x.dtype)
     plan = _Plan(kind, Arrays(like, like, like, *integers), gate)
     y, p = plan.call.output((x.shape[0], 3 * width), plan.dtype), NOTHING
-    if is_narrow := plan.hopper and x.shape[1] in (64, 128, 192, 256) and width % 256 == 0:
+    if is_narrow := plan.hopper and can_project(x.shape[1], width):
         projected: Any = plan.call.output((x.shape[0], 4 * width), plan.dtype)
         plan.project(x, kernel, projected, y)
     else:
@@ -277,7 +282,7 @@ class _Plan:
             self.call.map(self.call.input(kernel), columns, 1, dim, dim),
         )
         arguments = [*maps, self.gate[0], to, y, self.v, self.q, self.k, number(tokens)]
-        self.call.launch(program, 0, grid, 384, arguments, module.shared[0])
+        self.call.launch(program, 0, grid, 128 * tuning.PROJECTING + 128, arguments, module.shared[0])
 
     def add_norm(
         self, kernel: int, y: Argument, projected: Argument, arguments: list[Argument], *last: Argument

@@ -203,7 +203,7 @@ def _wgmma() -> str:
 
 def project_module(dim: int, width: int) -> Module:
     """Return the kernel that projects rows of ``dim`` numbers to four times ``width``, and activates them."""
-    macros = {"K": dim, "WIDTH": width, "STAGES": 2}
+    macros = {"K": dim, "WIDTH": width, "STAGES": 2, "WG": tuning.PROJECTING}
     source = text("types.cuh", "memory.cuh") + _wgmma() + text("project.cu")
     shared = 4 * dim * 128 + 2 * dim * 128 + 8 * 4096 + 1024 + 256
     return Module("project", source, tuple(macros.items()), ("project",), (shared,), only_here=True)

@@ -281,6 +281,8 @@ def for_update(step: RowStep, grad_dtype: str) -> UpdateTuning:
     return UpdateTuning(width, task=task, ones=ones, min_blocks=blocks, row_hint=0 if wide else 1)
 
 
+PROJECTING = 4
+"""Warpgroups that compute in ``src/project.cu``."""
 FORWARD, QUERIES, KEYS = range(3)
 """The modes of the attention kernels: the result, the gradient of q, the gradients of k and v."""
 
