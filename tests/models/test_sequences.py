@@ -307,6 +307,19 @@ def test_bad_encoders(group, record, message):
         Encoded(linear, inputs, {group: [encoders.from_dict(record)]}, rngs=nnx.Rngs(0))
 
 
+@pytest.mark.parametrize(("size", "rows"), [(6, 8), (3, 40)])  # many of them, and few
+def test_rows_that_are_taken_and_put_back(size, rows):
+    rng = np.random.default_rng(0)
+    to = rng.permutation(rows)[:size]
+    to[1] = rows  # zeros
+    x, weights = rng.normal(size=(rows, 2)), rng.normal(size=(size, 2))
+    got, pullback = jax.vjp(gathers.Order.of(jnp.asarray(to), rows).take, jnp.asarray(x, jnp.float32))
+    there, want = to < rows, np.zeros((rows, 2))
+    want[to[there]] = weights[there]
+    np.testing.assert_allclose(got, np.where(there[:, None], x[np.minimum(to, rows - 1)], 0), rtol=1e-6)
+    np.testing.assert_allclose(pullback(jnp.asarray(weights, jnp.float32))[0], want, rtol=1e-6)
+
+
 @pytest.mark.parametrize("ones", [14, 2**28])
 def test_gradients_of_a_lookup_in_a_small_table(ones, monkeypatch):
     rng = np.random.default_rng(0)
