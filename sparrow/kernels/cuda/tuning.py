@@ -6,6 +6,7 @@ Each field is a macro of the kernels, in capitals.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from sparrow.kernels.cuda.emit import by_element
 from sparrow.kernels.types import RowStep
@@ -147,21 +148,8 @@ class NormTuning:
         return max(1, min(each * cores, -(-rows * self.group // self.warps)))
 
 
-Tuning = (
-    SortTuning
-    | LookupTuning
-    | UpdateTuning
-    | PairsTuning
-    | IdsTuning
-    | MmaTuning
-    | WgmmaTuning
-    | FloatTuning
-    | NormTuning
-)
-
-
-def macros(tuning: Tuning) -> dict[str, int]:
-    """Return the tuning as macros of the kernels."""
+def macros(tuning: Any) -> dict[str, int]:
+    """Return a tuning, one of the classes above, as macros of the kernels."""
     return {name.upper(): value for name, value in dataclasses.asdict(tuning).items()}
 
 
