@@ -223,6 +223,15 @@ extern "C" __global__ void __launch_bounds__(128 * WG + 128, MINB)
       RELEASE(empty0, stage); RELEASE(empty1, stage); \
       NEXT; \
     }
+    if (INNER && MODE != 0 && lane % 8 == 0) {  // what FETCH will read, into the second-level cache
+#pragma unroll
+      for (int i = 0; i < PIECES / 2; i++) {
+        const long at = piece_of(i, r0, len, stride);
+        if (at < 0) continue;
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(x0 + base + at));
+        if (MODE == 2) asm volatile("prefetch.global.L2 [%0];" ::"l"(x1 + base + at));
+      }
+    }
     SKIP(0, begin)
 #if MODE == 0
 #define SILU(t) { \
