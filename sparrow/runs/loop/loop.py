@@ -18,8 +18,9 @@ from sparrow.runs.recorded.log import Log
 from sparrow.runs.saved.loading import Extra
 from sparrow.runs.step.in_flight import Call, InFlight, Started
 from sparrow.runs.step.non_finite import NonFinite, culprit, without_shortage
+from sparrow.runs.step.packed import opened
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.step.step import Ahead, Report, Steps
+from sparrow.runs.step.step import Ahead, Held, Report, Steps
 
 
 class Part:
@@ -71,7 +72,7 @@ class Loop:
       stepping: the compiled steps.
       parts: the parts of the run, in order.
       log: the log.
-      state: the state after the last step that the device was given.
+      held: the state after the last step that the device was given, perhaps packed; `state` is the state itself.
       progress: the position of the run.
       early: the batches, where reading has begun already.
       clock: the time of steps and pauses.
@@ -86,7 +87,7 @@ class Loop:
     stepping: Steps | Ahead
     parts: Sequence[Part]
     log: Log
-    state: TrainState
+    held: Held
     progress: Progress
     early: Early | None = None
 
@@ -99,6 +100,15 @@ class Loop:
         self.batches.waits.is_idle = lambda: self._in_flight.is_empty
         if isinstance(self.batches, Pipeline) and self.early is None:
             self.batches.waits.idle = self._idle
+
+    @property
+    def state(self) -> TrainState:
+        self.held = opened(self.held)
+        return self.held
+
+    @state.setter
+    def state(self, state: TrainState) -> None:
+        self.held = state
 
     @property
     def steps(self) -> int:
@@ -167,7 +177,7 @@ class Loop:
     def _make(self, call: tuple[Taken, ...]) -> None:
         """Give the device the steps of a call."""
         go = None if self.report is None else self.report.go
-        self.state, self.report, history = self.stepping.make(self.state, call, go)
+        self.held, self.report, history = self.stepping.make(self.held, call, go)
         started = []
         for taken in call:
             before = self.progress

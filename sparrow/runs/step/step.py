@@ -24,6 +24,7 @@ from sparrow.runs.loop.staging import Taken
 from sparrow.runs.step.calls import scanned
 from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.on_mesh import kept_everywhere, on_host, summed_in_order
+from sparrow.runs.step.packed import PackedState, opened, packs
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.tasks import count_examples
 from sparrow.trees import named_leaves
@@ -58,7 +59,8 @@ class History(NamedTuple):
 
 
 Context = Callable[[], contextlib.AbstractContextManager[None]]
-Made = tuple[TrainState, Report, History]
+Held = TrainState | PackedState
+Made = tuple[Held, Report, History]
 """The result of a call: the state and the report after its last step, and the losses of all."""
 
 
@@ -81,6 +83,7 @@ class Steps:
 
     def __init__(self, program: Program) -> None:
         self._program, self._one = program, _single(program)
+        self._packs = packs(program.embedder)
 
     def log_programs(self, log: Callable[[str], None], compiling: Context) -> None:
         """Give a line to ``log`` for each program after the first, compiled in the context of ``compiling``."""
@@ -90,8 +93,10 @@ class Steps:
         """Return the batches of ``left`` steps, which ``read`` yields."""
         return read(left)
 
-    def make(self, state: TrainState, call: Sequence[Taken], go: Any) -> Made:
+    def make(self, state: Held, call: Sequence[Taken], go: Any) -> Made:
         """Make the steps of a call. The feeds of several steps have one layout."""
+        if self._packs and isinstance(state, TrainState):
+            state = PackedState.of(state)
         feeds = [_feeds_of(taken.batches) for taken in call]
         if len(feeds) == 1:
             state, report = self.one(state, feeds[0], go)
@@ -101,13 +106,13 @@ class Steps:
         made: Made = self._several(state, given, go)
         return made
 
-    def one(self, state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
+    def one(self, state: Held, feeds: tuple[Feed, ...], go: Any = None) -> tuple[Held, Report]:
         """Make one step of these micro-batches; ``go`` comes from the report before it.
 
         They may differ in examples, and each is weighted by them, as in one batch.
         """
         go = self._program.embedder.on_its_devices(jnp.array(True)) if go is None else go
-        made: tuple[TrainState, Report] = self._one(state, alike(self._program.embedder, feeds), go)
+        made: tuple[Held, Report] = self._one(state, alike(self._program.embedder, feeds), go)
         return made
 
     def forget(self) -> None:
@@ -115,14 +120,14 @@ class Steps:
 
     @functools.cached_property
     def _several(self) -> Compiled:
-        step, count = one_step(self._program), self._program.steps_per_call
+        step, count = _on_held(one_step(self._program)), self._program.steps_per_call
 
-        def steps(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array) -> tuple[TrainState, Report, History]:
+        def steps(state: Held, feeds: tuple[Feed, ...], go: jax.Array) -> tuple[Held, Report, History]:
             each = len(feeds) // count  # micro-batches of a step
             own = [feeds[first : first + each] for first in range(0, len(feeds), each)]
 
-            def body(carried: tuple[TrainState, jax.Array], feeds: tuple[Feed, ...]) -> Any:
-                state, report, _ = step(carried[0], feeds, carried[1])
+            def body(carried: tuple[Held, jax.Array], feeds: tuple[Feed, ...]) -> Any:
+                state, report = step(carried[0], feeds, carried[1])
                 return (state, report.go), report
 
             (state, _), reports = scanned(body, (state, go), own)
@@ -185,12 +190,17 @@ def _ahead(
 
 def _single(program: Program) -> Compiled:
     """Return the step, to be compiled."""
-    step = one_step(program)
+    return Compiled("training", _on_held(one_step(program)), batch=1, donate=(0,))
 
-    def single(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array) -> Any:
-        return step(state, feeds, go)[:2]
 
-    return Compiled("training", single, batch=1, donate=(0,))
+def _on_held(step: Callable[..., Any]) -> Callable[[Held, tuple[Feed, ...], jax.Array], tuple[Held, Report]]:
+    """Return a step that takes a state as it is, or packed, and returns the next one alike."""
+
+    def on_held(held: Held, feeds: tuple[Feed, ...], go: jax.Array) -> tuple[Held, Report]:
+        state, report, _ = step(opened(held), feeds, go)
+        return PackedState.of(state) if isinstance(held, PackedState) else state, report
+
+    return on_held
 
 
 def looking_ahead(program: Program) -> Compiled:
@@ -313,8 +323,9 @@ class Ahead:
         """Return the batches of ``left`` steps, each with those of the next one."""
         return itertools.islice(with_following(read(None if left is None else left + 1)), left)
 
-    def make(self, state: TrainState, call: Sequence[Taken], go: Any) -> Made:
+    def make(self, state: Held, call: Sequence[Taken], go: Any) -> Made:
         (taken,) = call
+        state = opened(state)
         feeds, found = self._of(state, taken)
         following = self._feeds(taken.following)
         go = self._program.embedder.on_its_devices(jnp.array(True)) if go is None else go
