@@ -20,6 +20,7 @@ from sparrow.background import behind
 from sparrow.config import Config, ConfigError, catalog_of, evaluate_pipeline
 from sparrow.data import Batch
 from sparrow.feed import IS_EXAMPLE, Feed, Prepared
+from sparrow.kernels.feed import pool
 from sparrow.losses import Platt
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.evaluating.catalog import Catalog, Gathered
@@ -184,10 +185,7 @@ class Evaluator:
         if marks is None:
             examples = [prepared.examples for prepared in call]
             kept = jax.tree.map(lambda rows: without_padding(np.asarray(rows), examples, size, self._most), scored)
-            parts = [prepared.keys for prepared in call]
-            return kept, parts[0] if len(parts) == 1 else {
-                name: np.concatenate([part[name] for part in parts]) for name in parts[0]
-            }
+            return kept, {name: _joined([prepared.keys[name] for prepared in call]) for name in call[0].keys}
         there = np.asarray(marks) > 0  # every process has its padding behind its rows
         held = {name: np.asarray(halves).view(np.int64)[:, 0][there] for name, halves in keys.items()}
         if there.all():
@@ -259,6 +257,13 @@ class Evaluator:
             return summed, *for_this_host(self.program.embedder, (summed[2][1], scored, query, keys, marks))
 
         return Compiled("evaluation", update, batch=3, donate=(0,))
+
+
+def _joined(parts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Return the keys of a call in memory that the one before it used."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts, out=pool.empty((sum(map(len, parts)),), np.int64))
 
 
 def used_in_evaluation(config: Config, state: OptimizerState, ema: bool | None = None) -> OptimizerState:
