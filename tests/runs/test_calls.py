@@ -1,6 +1,7 @@
 """Several steps in one call: the bits, the log and the checkpoints of one step at a time."""
 
 import io
+import threading
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from sparrow import runs
 from sparrow.feed import Feed, Prepared
 from sparrow.feed.feed import MeshLayout
-from sparrow.runs.evaluating.evaluation import Evaluator
+from sparrow.runs.evaluating.evaluation import EvaluationInterrupted, Evaluator
 from sparrow.runs.evaluating.predict_files import predict
 from sparrow.runs.loop.staging import calls_of
 from sparrow.runs.step import calls
@@ -166,3 +167,22 @@ def test_evaluation_and_prediction_with_several_batches_in_a_call(bags, tmp_path
     assert max(several) == 8
     if "log" in override:
         assert [line.split()[2] for line in alone[3]] == ["4", "8", "12"]
+
+
+def test_an_evaluation_that_is_interrupted_or_fails_can_be_made_again(bags, monkeypatch):
+    program = runs.Program.of(case(f"data.evaluate={{name: parquet, path: {bags}}}", "evaluate.batch_size=128"))
+    state, evaluator = program.init(), Evaluator(program)
+    expected = evaluator(state)
+    wishes = iter([False, False, True])
+    with pytest.raises(EvaluationInterrupted):
+        evaluator(state, interrupted=lambda: next(wishes))
+
+    def fails(*_):
+        raise MemoryError("no memory for rows")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluator.scores, "update_host", fails)
+        with pytest.raises(MemoryError, match="no memory for rows"):
+            evaluator(state)
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("sparrow-metrics")]
+    assert evaluator(state) == expected
