@@ -251,7 +251,7 @@ def ours(given: list[Any], dim: int, length: int) -> Any:
     seen = sp.FeatureSpec(name="seen", table_spec=table, combiner=None)
     emb = sp.Embedder([seen, sp.FeatureSpec(name="item", table_spec=table)])
     inputs = Inputs(acts={"item": dim}, sequences={"seen": dim}, groups={"history": ["seen"], "item": ["item"]})
-    tower: dict[str, Any] = {"item_tower": Tower("item"), "max_length": length, "negatives": "sampled"}
+    tower = {"item_tower": Tower("item"), "max_length": length, "negatives": "sampled"}
     apply, params, rest = functional(SASRec(inputs, **tower, rngs=nnx.Rngs(0)))
     optimizer = sp.Optimizer(emb, optax.adam(0.001))
     sizes = sp.Sizes()
