@@ -17,8 +17,8 @@ from sparrow.embedding import Embedder, EmbeddingState
 from sparrow.kernels.feed import Stored
 from sparrow.runs.step.program import TrainState
 
-SMALL: Final = 2**22
-"""The most bytes of an array that is copied to the one."""
+SMALL: Final = 2**20
+"""The most bytes of an array that becomes a part of the one: a step copies it, and larger ones are few."""
 
 Layout = tuple[Stored | None, ...]
 """The place of each array among the small ones; None: it is none of them."""
