@@ -1,5 +1,6 @@
 """Runs of several processes: the bits of one process with as many devices, faults, other topologies."""
 
+import functools
 import json
 import os
 import re
@@ -38,6 +39,12 @@ def folder(tmp_path_factory):
     return folder
 
 
+@functools.cache
+def evaluated(folder, processes):
+    """The output of the command."""
+    return run("eval", folder, processes=processes, devices=2)[1]
+
+
 def test_two_processes_give_the_bits_of_one(folder):
     for step in (2, 4, 6):
         assert same(content(folder / "two", step), content(folder / "one", step)), step
@@ -64,9 +71,7 @@ def test_stopped_and_resumed(folder):
 
 
 def test_evaluation_prediction_and_export(folder):
-    results = [
-        run("eval", folder / name, processes=p, devices=2)[1].splitlines() for name, p in (("two", 2), ("one", 1))
-    ]
+    results = [evaluated(folder / name, processes).splitlines() for name, processes in (("two", 2), ("one", 1))]
     assert results[0][-3:] == results[1][-3:]
     pq.write_table(pa.table({name: np.arange(29) % IDS for name in NAMES}), folder / "in.parquet")
     for processes in (1, 2):
@@ -86,8 +91,8 @@ def test_evaluation_prediction_and_export(folder):
 def test_each_process_evaluates_its_share_and_has_the_numbers_of_all(folder):
     """Metrics by group need the keys of all rows. Of 130 rows, each process has padding in its part of a batch."""
     assert logged(folder / "two") == logged(folder / "one")
-    (_, two), (_, one) = (run("eval", folder / "two", processes=p, devices=2) for p in (2, 1))
-    found = [{name: float(x) for name, x in re.findall(r"([\w()]+) +(\d+\.\d+)", text)} for text in (two, one)]
+    texts = [evaluated(folder / "two", processes) for processes in (2, 1)]
+    found = [{name: float(x) for name, x in re.findall(r"([\w()]+) +(\d+\.\d+)", text)} for text in texts]
     assert len(found[0]) >= 5
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
