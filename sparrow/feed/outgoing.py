@@ -60,7 +60,8 @@ class Outgoing:
             held = self._idle[other]
             while held:
                 with contextlib.suppress(IndexError, jax.errors.JaxRuntimeError):
-                    self._client.dma_unmap(feed.address(held.pop()))
+                    memory = held.pop()  # kept until it is unmapped: else another thread could get it
+                    self._client.dma_unmap(feed.address(memory))
 
     def __del__(self) -> None:
         self._unmap_but(0)
