@@ -172,8 +172,9 @@ def test_evaluation_and_prediction_with_several_batches_in_a_call(bags, tmp_path
 def test_an_evaluation_that_is_interrupted_or_fails_can_be_made_again(bags, monkeypatch):
     program = runs.Program.of(case(f"data.evaluate={{name: parquet, path: {bags}}}", "evaluate.batch_size=128"))
     state, evaluator = program.init(), Evaluator(program)
-    expected = evaluator(state)
-    wishes = iter([False, False, True])
+    asked = []
+    expected = evaluator(state, interrupted=lambda: asked.append(None))
+    wishes = iter([False] * (len(asked) - 1) + [True])
     with pytest.raises(EvaluationInterrupted):
         evaluator(state, interrupted=lambda: next(wishes))
 
