@@ -12,7 +12,7 @@ ANSWERS = {
     "sparrow/embedding/row_grads.py": "def clip_factor",
     "sparrow/rules/adagrad.py": "class RowwiseAdagrad",
     "sparrow/data/sources/text.py": 'register_source("csv")',
-    "sparrow/data/hashing.py": "def hash_",
+    "sparrow/data/hashing.py": "def hashed(",
     "sparrow/checkpoint/folder.py": "str(step)",
     "sparrow/kernels/backend_choice.py": "def choose(",
     "sparrow/config/sections/train.py": "class Train(",
