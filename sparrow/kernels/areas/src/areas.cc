@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <new>
 #include <numeric>
@@ -171,7 +172,10 @@ bool in_threads(int64_t threads, int64_t count, const Work& work) {
     }
   };
   std::vector<std::thread> others;
-  for (int64_t i = 1; i < std::min(threads, count); ++i) others.emplace_back(run);
+  try {
+    for (int64_t i = 1; i < std::min(threads, count); ++i) others.emplace_back(run);
+  } catch (const std::exception&) {  // the system gives no more threads: those that run do it all
+  }
   run();
   for (auto& thread : others) thread.join();
   return is_done;
@@ -206,7 +210,6 @@ extern "C" __attribute__((visibility("default"))) int64_t sparrow_binary_rows(
 extern "C" __attribute__((visibility("default"))) int64_t sparrow_group_areas(
     const Chunk* chunks, int64_t num_chunks, int64_t parts, int64_t threads, int64_t average, Row* sorted,
     int64_t* starts, int64_t* groups) try {
-  if (num_chunks == 0) return 0;
   std::vector<Chunk> blocks;
   int64_t rows = 0;
   for (int64_t i = 0; i < num_chunks; ++i) {
@@ -217,6 +220,7 @@ extern "C" __attribute__((visibility("default"))) int64_t sparrow_group_areas(
                         std::min(BLOCK, own.rows - at)});
     }
   }
+  if (rows == 0) return 0;
   const int64_t num_blocks = blocks.size();
   std::vector<int64_t> least(num_blocks), most(num_blocks);
   bool is_done = in_threads(threads, num_blocks, [&](int64_t i) {

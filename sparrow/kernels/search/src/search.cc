@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -170,8 +171,13 @@ extern "C" __attribute__((visibility("default"))) void sparrow_search(
   }
   std::vector<std::thread> others;
   const auto share = [&](int64_t i) { searches[i].run(num_rows * i / threads, num_rows * (i + 1) / threads); };
-  for (int64_t i = 1; i < threads; ++i) others.emplace_back(share, i);
+  int64_t begun = 1;
+  try {
+    for (; begun < threads; ++begun) others.emplace_back(share, begun);
+  } catch (const std::exception&) {  // the system gives no more threads
+  }
   share(0);
+  for (int64_t i = begun; i < threads; ++i) share(i);
   for (auto& thread : others) thread.join();
   for (int64_t query = 0; query < num_queries; ++query) {
     auto& all = searches[0].best[query].held;
