@@ -57,7 +57,10 @@ release: .venv-release/.ready
 # one worker, which share what they compiled and trained; files stay in order, so that short doctests are the last.
 # Types are checked beside them. Tests start many programs: modules are compiled once, whatever the environment asks for.
 unexport PYTHONDONTWRITEBYTECODE
-PYTEST = $(BIN)/mypy & types=$$!; $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Three workers for the quick ones: some tests wait for programs that they started.
+WORKERS = 2
+test: WORKERS = 3
+PYTEST = $(BIN)/mypy & types=$$!; $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 AND_TYPES = && wait $$types
 
 test: lint chromium
