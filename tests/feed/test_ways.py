@@ -167,6 +167,8 @@ class Client:
         self.mapped[address] = size
 
     def dma_unmap(self, address):
+        others = [feed.pool.empty((self.mapped[address],), np.uint8) for _ in range(2)]
+        assert address not in [feed.address(one) for one in others], "given to another one before it is unmapped"
         del self.mapped[address]
 
 
